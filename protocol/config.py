@@ -1,0 +1,286 @@
+"""`cluster.toml`: the desired state, as strict frozen structs. Every default is written here once.
+
+Unknown keys are errors with their path. Tables and values that are part of the format but not
+built yet are refused by name, so that no setting is ever silently without effect.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from protocol.addresses import AddressError, is_loopback, split_http, tcp_host
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$"
+Id = Annotated[str, msgspec.Meta(pattern=_ID)]
+
+EMBEDDED = "embedded"
+"""The model name that stands for the small model which the project brings along."""
+
+ENGINES = ("batched", "fake")
+_PLANNED_ENGINES = ("serial", "vision", "embeddings")
+_CLASS_PATH = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used: what is wrong, where, and what to do."""
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all tables."""
+
+
+class GatewayConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[gateway]`: one HTTP endpoint."""
+
+    id: Id
+    http: str
+    """Where clients connect: HOST:PORT."""
+    listen: tuple[str, ...] = ("ipc",)
+    """Where workers connect: `ipc`, or `tcp://127.0.0.1:PORT`."""
+    allow_fake: bool = False
+    """Accept fake workers although the endpoint is open beyond this machine."""
+    open_without_keys: bool = False
+    """Bind an address that other machines reach, although no API keys are configured."""
+
+
+class WorkerConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[workers]]`: one process that serves one model."""
+
+    id: Id
+    model: str
+    """`embedded`, a folder, or (for a foreign engine) whatever its class takes."""
+    node: str = "local"
+    served_name: str | None = None
+    """Default: the last part of the model's name."""
+    aliases: tuple[str, ...] = ()
+    engine: str = "batched"
+    """`batched`, `fake`, or `package.module:Class`."""
+    engine_options: dict[str, Any] = {}
+    max_num_seqs: Count = 8
+    max_waiting: NotNegative | None = None
+    """Default: max_num_seqs // 8."""
+    max_model_len: Count | None = None
+    """Default: what the model was made for."""
+    kv_tokens: Count | None = None
+    """Prompt and answer tokens of all admitted requests together. Default: unbounded."""
+    prefix_cache_mb: NotNegative = 256
+    drain_timeout_s: Seconds = 60.0
+    residency: str = "always"
+
+    @property
+    def name(self) -> str:
+        """The name under which clients ask for the model."""
+        if self.served_name is not None:
+            return self.served_name
+        if self.model == EMBEDDED:
+            return "smollm2-135m"
+        return self.model.rstrip("/").rsplit("/", 1)[-1]
+
+    @property
+    def waiting_room(self) -> int:
+        return self.max_num_seqs // 8 if self.max_waiting is None else self.max_waiting
+
+
+class QueueConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[queue]`: requests that wait in a gateway for a place in a worker."""
+
+    max_requests: NotNegative | None = None
+    """Per model. Default: max(16, 2 x slots / gateways), at most 1,024."""
+    timeout_s: Seconds = 60.0
+    """At least this long; longer where the model's own service time is."""
+
+
+class RoutingConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[routing]`: how a worker is chosen."""
+
+    busy_tries: Count = 3
+    """So many different workers are tried at once before the request is queued."""
+    busy_pause_s: Seconds = 0.25
+    """A worker that rejected is left alone for so long, or until it reports again."""
+    attempts: Count = 3
+    """So many workers are tried at most when one after another is lost before the first token."""
+    answer_timeout_s: Seconds = 5.0
+    """Without `Accepted` or `Rejected` for so long, the request goes elsewhere."""
+
+
+class HeartbeatConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[heartbeat]`: how processes notice one another."""
+
+    interval_s: Seconds = 0.5
+    """Between two heartbeats of a worker, and between two pings of a gateway."""
+    suspect_s: Seconds = 3.0
+    """A worker silent for so long is chosen only if there is no other."""
+    lost_s: Seconds = 10.0
+    """A peer silent for so long is lost."""
+
+
+class LimitsConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[limits]`: what a gateway takes from its clients."""
+
+    max_body_bytes: Count = 32 * 1024 * 1024
+    max_connections: Count = 2048
+    body_timeout_s: Seconds = 60.0
+    """For reading the whole body of a request."""
+    request_timeout_s: Seconds = 1800.0
+    keepalive_s: Seconds = 10.0
+    """A silent stream gets a comment after so long."""
+    drain_timeout_s: Seconds = 60.0
+    """Running requests get so long when the gateway is stopped."""
+    stream_buffer_bytes: Count = 1024 * 1024
+    """A client that lets so much pile up unread is disconnected."""
+    stream_stall_s: Seconds = 30.0
+    """A client that takes nothing for so long although something is there is disconnected."""
+
+
+class LogConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[log]`"""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class ClusterConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file. Use `parse`; a struct built directly has not been checked."""
+
+    version: Literal[1]
+    supervisor: Literal["process", "launchd", "systemd"] = "process"
+    gateway: GatewayConfig | None = None
+    gateways: tuple[GatewayConfig, ...] = ()
+    workers: tuple[WorkerConfig, ...] = ()
+    queue: QueueConfig = QueueConfig()
+    routing: RoutingConfig = RoutingConfig()
+    heartbeat: HeartbeatConfig = HeartbeatConfig()
+    limits: LimitsConfig = LimitsConfig()
+    log: LogConfig = LogConfig()
+    # Part of the format, not built yet: refused by `parse`.
+    takeover: Any = None
+    auth: Any = None
+    admin: Any = None
+    media: Any = None
+    nodes: Any = None
+    models: Any = None
+
+    @property
+    def all_gateways(self) -> tuple[GatewayConfig, ...]:
+        return self.gateways if self.gateway is None else (self.gateway, *self.gateways)
+
+    def gateway_named(self, gateway_id: str) -> GatewayConfig:
+        """Raises `ConfigError` when there is none of that id."""
+        for gateway in self.all_gateways:
+            if gateway.id == gateway_id:
+                return gateway
+        known = ", ".join(g.id for g in self.all_gateways)
+        raise ConfigError(f"no gateway has the id {gateway_id!r}; configured: {known}")
+
+    def worker_named(self, worker_id: str) -> WorkerConfig:
+        """Raises `ConfigError` when there is none of that id."""
+        for worker in self.workers:
+            if worker.id == worker_id:
+                return worker
+        known = ", ".join(w.id for w in self.workers) or "none"
+        raise ConfigError(f"no worker has the id {worker_id!r}; configured: {known}")
+
+
+def parse(text: str) -> ClusterConfig:
+    """The configuration in a TOML text. Raises `ConfigError` with the path of the fault."""
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not valid TOML: {error}") from error
+    try:
+        config = msgspec.convert(raw, ClusterConfig)
+    except msgspec.ValidationError as error:
+        raise ConfigError(str(error)) from error
+    _refuse_what_is_not_built(config)
+    _check_ids(config)
+    for gateway in config.all_gateways:
+        _check_gateway(gateway, config)
+    for worker in config.workers:
+        _check_worker(worker)
+    return config
+
+
+def _refuse_what_is_not_built(config: ClusterConfig) -> None:
+    for table in ("takeover", "auth", "admin", "media", "nodes", "models"):
+        if getattr(config, table) is not None:
+            raise ConfigError(f"`[{table}]` is not available in this version; remove the table")
+    if config.supervisor != "process":
+        raise ConfigError(
+            f"supervisor = {config.supervisor!r} is not available in this version;"
+            ' write supervisor = "process"'
+        )
+
+
+def _check_ids(config: ClusterConfig) -> None:
+    if not config.all_gateways:
+        raise ConfigError('there is no gateway; add a [gateway] table with an id and http = "127.0.0.1:8000"')
+    seen: set[str] = set()
+    for process_id in (*(g.id for g in config.all_gateways), *(w.id for w in config.workers)):
+        if process_id == "supervisor":
+            raise ConfigError("the id 'supervisor' is reserved; choose another")
+        if process_id in seen:
+            raise ConfigError(f"the id {process_id!r} is used twice; ids name processes and must differ")
+        seen.add(process_id)
+
+
+def _check_gateway(gateway: GatewayConfig, config: ClusterConfig) -> None:
+    where = f"gateway {gateway.id!r}"
+    try:
+        host, _port = split_http(gateway.http)
+    except AddressError as error:
+        raise ConfigError(f"{where}: http: {error}") from error
+    if not is_loopback(host):
+        _check_open(gateway, config, where)
+    if not gateway.listen:
+        raise ConfigError(f'{where}: listen is empty, so no worker could connect; write listen = ["ipc"]')
+    for listen in gateway.listen:
+        if listen == "ipc":
+            continue
+        try:
+            host = tcp_host(listen)
+        except AddressError as error:
+            raise ConfigError(f"{where}: listen: {error}") from error
+        if not is_loopback(host):
+            raise ConfigError(
+                f"{where}: listen: {listen!r} is reached by other machines; encrypted transport is not"
+                ' available in this version, so only "ipc" and tcp on 127.0.0.1 are taken'
+            )
+
+
+def _check_open(gateway: GatewayConfig, config: ClusterConfig, where: str) -> None:
+    if not gateway.open_without_keys:
+        raise ConfigError(
+            f"{where}: http = {gateway.http!r} is open to other machines, and there are no API keys;"
+            " bind 127.0.0.1, or write open_without_keys = true if that is meant"
+        )
+    if any(worker.engine == "fake" for worker in config.workers) and not gateway.allow_fake:
+        raise ConfigError(
+            f"{where}: a worker with the fake engine would answer other machines;"
+            " remove it, or write allow_fake = true"
+        )
+
+
+def _check_worker(worker: WorkerConfig) -> None:
+    where = f"worker {worker.id!r}"
+    if worker.engine in _PLANNED_ENGINES or worker.residency == "on_demand":
+        what = worker.engine if worker.engine in _PLANNED_ENGINES else "residency = 'on_demand'"
+        raise ConfigError(f"{where}: {what} is not available in this version")
+    if worker.residency != "always":
+        raise ConfigError(f"{where}: residency is {worker.residency!r}; write 'always'")
+    if worker.engine not in ENGINES and _CLASS_PATH.match(worker.engine) is None:
+        raise ConfigError(
+            f"{where}: engine {worker.engine!r} is neither one of {', '.join(ENGINES)}"
+            " nor of the form package.module:Class"
+        )
+    if worker.node != "local":
+        raise ConfigError(
+            f"{where}: node {worker.node!r} is unknown; in this version every worker is 'local'"
+        )
+    if not worker.name:
+        raise ConfigError(f"{where}: the model has no name; set served_name")

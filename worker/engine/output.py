@@ -1,0 +1,79 @@
+"""What our own engines add to the contract: a richer output, what they know, what they report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from worker.engine.base import GenerationOutput
+
+
+@dataclass
+class EngineOutput(GenerationOutput):
+    """One item of one of our engines.
+
+    The first item of a stream may have no token: it tells that the prompt was taken, with
+    `prompt_tokens` and `cached_tokens` known. `matched_stop` is the stop string or token id that
+    ended the answer.
+    """
+
+    cached_tokens: int = 0
+    matched_stop: str | int | None = None
+
+
+class PromptError(ValueError):
+    """The prompt cannot be used: `reason` is `context_length_exceeded`, `template` or `tokens`."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class StopRequested(RuntimeError):  # noqa: N818 (it is no error)
+    """Raised out of `prepare_for_start` when `request_stop` was called between two pieces."""
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """What is known about a model once its files are read."""
+
+    max_model_len: int | None = None
+    fingerprint: str | None = None
+    tools: bool = False
+    reasoning: bool = False
+    eos_token_ids: tuple[int, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class EngineLoad:
+    """What an engine has in hand, for heartbeats. Rates are tokens per second, 0 when unmeasured."""
+
+    running: int = 0
+    waiting: int = 0
+    prefill_tokens: int = 0
+    kv_tokens: int = 0
+    decode_tokens_per_s: float = 0.0
+    prefill_tokens_per_s: float = 0.0
+    step_age_s: float = 0.0
+
+
+@runtime_checkable
+class FleetEngine(Protocol):
+    """What the worker asks of our own engines beyond the contract; a foreign engine has none of it.
+
+    All are called on the event loop, except `load_progress` and `request_stop`, which may be
+    called from any thread while `prepare_for_start` runs.
+    """
+
+    can_resume: bool
+    """Whether `resume_token_ids` is understood."""
+
+    def facts(self) -> EngineFacts: ...
+
+    def load(self) -> EngineLoad: ...
+
+    def load_progress(self) -> tuple[float, str]:
+        """How much is loaded, 0 to 1, and what is being done."""
+
+    def request_stop(self) -> None:
+        """Make `prepare_for_start` raise `StopRequested` after the piece that it is at."""
