@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import pytest
+
+from protocol.config import ConfigError, parse
+
+LEAST = """
+version = 1
+[gateway]
+id = "gw-1"
+http = "127.0.0.1:8000"
+"""
+WORKER = """
+[[workers]]
+id = "smol-1"
+model = "embedded"
+"""
+
+
+def test_the_least_that_is_useful():
+    config = parse(LEAST + WORKER)
+    worker = config.worker_named("smol-1")
+    assert (worker.name, worker.engine, worker.max_num_seqs, worker.waiting_room) == (
+        "smollm2-135m",
+        "batched",
+        8,
+        1,
+    )
+    assert config.gateway_named("gw-1").listen == ("ipc",)
+    assert config.heartbeat.interval_s == 0.5
+
+
+def test_several_gateways():
+    config = parse(
+        'version = 1\n[[gateways]]\nid = "a"\nhttp = "127.0.0.1:1"\n[[gateways]]\nid = "b"\nhttp = "[::1]:2"'
+    )
+    assert [g.id for g in config.all_gateways] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [("embedded", "smollm2-135m"), ("/models/Qwen3-8B/", "Qwen3-8B"), ("mlx-community/X-4bit", "X-4bit")],
+)
+def test_the_served_name_defaults_to_the_last_part(model: str, name: str):
+    assert parse(LEAST + WORKER.replace("embedded", model)).workers[0].name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("version = 1\n[", "not valid TOML"),
+        ("version = 2" + LEAST[12:], r"\$\.version"),
+        ("version = 1", "there is no gateway"),
+        (LEAST + "htpp = 1", "unknown field `htpp` - at `\\$.gateway`"),
+        (LEAST + WORKER + "max_num_seqs = 0", r"\$\.workers\[0\]\.max_num_seqs"),
+        (LEAST + WORKER + 'engine = "serial"', "serial is not available in this version"),
+        (LEAST + WORKER + 'engine = "quick"', "neither one of batched, fake nor of the form"),
+        (LEAST + WORKER + 'node = "studio-2"', "every worker is 'local'"),
+        (LEAST + WORKER + 'residency = "on_demand"', "not available in this version"),
+        (LEAST + WORKER + 'adapter = "x"', "adapter is not available in this version"),
+        (LEAST + WORKER + "idle_timeout_s = 5.0", "idle_timeout_s is not available in this version"),
+        (LEAST + WORKER + WORKER, "'smol-1' is used twice"),
+        (LEAST + WORKER.replace("smol-1", "gw-1"), "'gw-1' is used twice"),
+        (LEAST + WORKER.replace("smol-1", "../x"), r"\$\.workers\[0\]\.id"),
+        (LEAST + WORKER.replace("smol-1", "supervisor"), "reserved"),
+        (LEAST.replace("127.0.0.1:8000", "8000"), "write HOST:PORT"),
+        (LEAST.replace("127.0.0.1", "0.0.0.0"), "no API keys"),
+        (LEAST + "listen = []", "listen is empty"),
+        (LEAST + 'listen = ["tcp://10.0.0.5:5555"]', "reached by other machines"),
+        (LEAST + 'listen = ["tcp://127.0.0.1"]', "is no address"),
+        ('supervisor = "launchd"' + LEAST, "not available in this version"),
+        *(
+            (LEAST + f"[{table}]\nx = 1", rf"`\[{table}\]` is not available in this version")
+            for table in ("takeover", "auth", "admin", "media")
+        ),
+        (LEAST + "[[nodes]]\nid = 'a'", r"`\[\[nodes\]\]` is not available"),
+        (LEAST + "[[models]]\nid = 'a'", r"`\[\[models\]\]` is not available"),
+        (LEAST + "[telemetry]\nx = 1", "unknown field `telemetry`"),
+    ],
+)
+def test_faults_are_named_with_their_place(text: str, words: str):
+    with pytest.raises(ConfigError, match=words):
+        parse(text)
+
+
+def test_an_open_address_is_taken_when_told_so_in_words():
+    text = LEAST.replace("127.0.0.1", "0.0.0.0") + "open_without_keys = true\n"
+    assert parse(text).gateway_named("gw-1").open_without_keys
+
+
+def test_the_fake_engine_is_refused_on_an_open_gateway():
+    text = LEAST.replace("127.0.0.1", "0.0.0.0") + "open_without_keys = true\n"
+    fake = WORKER + 'engine = "fake"\n'
+    with pytest.raises(ConfigError, match="allow_fake"):
+        parse(text + fake)
+    assert parse(text + "allow_fake = true\n" + fake).workers[0].engine == "fake"
+
+
+def test_ids_that_do_not_exist_are_answered_with_those_that_do():
+    config = parse(LEAST + WORKER)
+    with pytest.raises(ConfigError, match="configured: smol-1"):
+        config.worker_named("x")
+    with pytest.raises(ConfigError, match="configured: gw-1"):
+        config.gateway_named("x")
