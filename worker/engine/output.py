@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 from worker.engine.base import GenerationOutput
@@ -19,6 +20,15 @@ class EngineOutput(GenerationOutput):
 
     cached_tokens: int = 0
     matched_stop: str | int | None = None
+
+
+async def whole(stream: AsyncIterator[EngineOutput]) -> EngineOutput:
+    """The answer that a stream of ours adds up to, with all its token ids."""
+    tokens: list[int] = []
+    last = EngineOutput("")
+    async for last in stream:
+        tokens += last.tokens
+    return replace(last, tokens=tokens, new_text="")
 
 
 class PromptError(ValueError):

@@ -1,0 +1,278 @@
+"""The fake engine: deterministic answers at set speeds, and faults on request."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from worker.engine.base import BaseEngine
+from worker.engine.fake_core import FakeCore, FakeRequest, Item, Speed
+from worker.engine.fake_script import Script, WordTokenizer, answer_of, chat_script, read_script, render_chat
+from worker.engine.output import EngineFacts, EngineLoad, EngineOutput, PromptError, StopRequested, whole
+from worker.stops import StopMatcher
+
+LOAD_SLICE_S = 0.05
+Count = Annotated[int, msgspec.Meta(ge=1)]
+NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+Rate = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class FakeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`engine_options` of a fake worker. Rates of 0 mean at once."""
+
+    max_num_seqs: Count = 8
+    max_waiting: NotNegative = 0
+    max_model_len: Count | None = None
+    prefill_tokens_per_s: Rate = 0.0
+    decode_tokens_per_s: Rate = 0.0
+    load_s: Rate = 0.0
+    start_log: str | None = None
+    """A file that gets a line `request_id attempt` whenever work on a request starts."""
+
+
+class FakeEngine(BaseEngine):
+    """Owns the stepping core and the timer that drives it; lives on the event loop."""
+
+    can_resume = True
+
+    def __init__(self, model: str, **options: Any) -> None:
+        """Raises `ValueError` for options that it does not have."""
+        try:
+            self._options = msgspec.convert(options, FakeOptions)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"options of the fake engine: {error}") from error
+        self._model = model
+        self._tokenizer = WordTokenizer()
+        self._core = FakeCore(
+            self._options.max_num_seqs,
+            self._options.max_waiting,
+            Speed(self._options.prefill_tokens_per_s, self._options.decode_tokens_per_s),
+            self._tokenizer,
+            self._log_start,
+        )
+        self._loaded_s = 0.0
+        self._load_stop = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.Handle | None = None
+
+    @property
+    def model_name(self) -> str:
+        return self._model
+
+    @property
+    def is_mllm(self) -> bool:
+        return False
+
+    @property
+    def tokenizer(self) -> WordTokenizer:
+        return self._tokenizer
+
+    def prepare_for_start(self) -> None:
+        while self._loaded_s < self._options.load_s:
+            if self._load_stop.is_set():
+                raise StopRequested("asked to stop while loading")
+            time.sleep(min(LOAD_SLICE_S, self._options.load_s - self._loaded_s))
+            self._loaded_s += LOAD_SLICE_S
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    async def stop(self) -> None:
+        self._loop = None
+        self._loaded_s = 0.0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for request in tuple(self._core.requests()):
+            self._core.remove(request)
+            request.emit(RuntimeError("the engine was stopped"))
+
+    async def generate(
+        self,
+        prompt: str,
+        max_tokens: int = 256,
+        temperature: float = 0.7,
+        top_p: float = 0.9,
+        stop: list[str] | None = None,
+        **kwargs: Any,
+    ) -> EngineOutput:
+        return await whole(self.stream_generate(prompt, max_tokens, temperature, top_p, stop, **kwargs))
+
+    def stream_generate(
+        self,
+        prompt: str,
+        max_tokens: int = 256,
+        temperature: float = 0.7,
+        top_p: float = 0.9,
+        stop: list[str] | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[EngineOutput]:
+        return self._admit(prompt, read_script(prompt), max_tokens, stop, kwargs)
+
+    async def chat(
+        self,
+        messages: list[dict[str, Any]],
+        max_tokens: int = 256,
+        temperature: float = 0.7,
+        top_p: float = 0.9,
+        tools: list[dict[str, Any]] | None = None,
+        images: list[str] | None = None,
+        videos: list[str] | None = None,
+        **kwargs: Any,
+    ) -> EngineOutput:
+        stream = self.stream_chat(messages, max_tokens, temperature, top_p, tools, images, videos, **kwargs)
+        return await whole(stream)
+
+    def stream_chat(
+        self,
+        messages: list[dict[str, Any]],
+        max_tokens: int = 256,
+        temperature: float = 0.7,
+        top_p: float = 0.9,
+        tools: list[dict[str, Any]] | None = None,
+        images: list[str] | None = None,
+        videos: list[str] | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[EngineOutput]:
+        if images or videos:
+            raise PromptError("the fake engine takes no images and no videos", "template")
+        stop = kwargs.pop("stop", None)
+        return self._admit(render_chat(messages), chat_script(messages), max_tokens, stop, kwargs)
+
+    def get_stats(self) -> dict[str, Any]:
+        load = self.load()
+        return {"engine": "fake", "running": load.running, "waiting": load.waiting}
+
+    async def abort_request(self, request_id: str) -> bool:
+        ended = [request for request in self._core.requests() if request.request_id == request_id]
+        for request in ended:
+            self._core.remove(request)
+            request.emit(RuntimeError("the request was aborted"))
+        return bool(ended)
+
+    def facts(self) -> EngineFacts:
+        return EngineFacts(max_model_len=self._options.max_model_len, fingerprint=f"fake:{self._model}")
+
+    def load(self) -> EngineLoad:
+        return self._core.load(self._now())
+
+    def load_progress(self) -> tuple[float, str]:
+        if not self._options.load_s:
+            return 1.0, "nothing to load"
+        return min(1.0, self._loaded_s / self._options.load_s), "pretending to read weights"
+
+    def request_stop(self) -> None:
+        self._load_stop.set()
+
+    def _admit(
+        self, prompt: str, script: Script, max_tokens: int, stop: list[str] | None, kwargs: dict[str, Any]
+    ) -> FakeStream:
+        if self._loop is None:
+            raise RuntimeError("the engine is not started")
+        prompt_tokens = len(self._tokenizer.encode(prompt))
+        limit = self._options.max_model_len
+        if limit is not None and prompt_tokens >= limit:
+            raise PromptError(
+                f"the prompt has {prompt_tokens} tokens; the model's context is {limit} tokens",
+                "context_length_exceeded",
+            )
+        stream = FakeStream(self._core)
+        stream.request = FakeRequest(
+            request_id=kwargs.get("request_id") or uuid.uuid4().hex,
+            attempt=kwargs.get("attempt", 0),
+            script=script,
+            answer=answer_of(script, prompt, kwargs.get("ignore_eos", False)),
+            prompt_tokens=prompt_tokens,
+            max_tokens=max_tokens if limit is None else min(max_tokens, limit - prompt_tokens),
+            matcher=StopMatcher(stop or ()),
+            emit=stream.mailbox.put,
+            resumed=len(kwargs.get("resume_token_ids", ())),
+        )
+        self._core.add(stream.request, self._now())
+        self._schedule()
+        return stream
+
+    def _now(self) -> float:
+        return time.monotonic() if self._loop is None else self._loop.time()
+
+    def _schedule(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = self._core.next_due()
+        if due is None or self._loop is None:
+            return
+        late = due <= self._loop.time()
+        self._timer = self._loop.call_soon(self._step) if late else self._loop.call_at(due, self._step)
+
+    def _step(self) -> None:
+        self._core.step(self._now())
+        self._schedule()
+
+    def _log_start(self, request: FakeRequest) -> None:
+        if self._options.start_log is not None:
+            with Path(self._options.start_log).open("a", encoding="utf-8") as log:
+                log.write(f"{request.request_id} {request.attempt}\n")
+
+
+class Mailbox:
+    """Items on their way from a step to the one who iterates."""
+
+    def __init__(self) -> None:
+        self.items: deque[Item] = deque()
+        self.waiter: asyncio.Future[None] | None = None
+
+    def put(self, item: Item) -> None:
+        self.items.append(item)
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+    async def get(self) -> Item:
+        while not self.items:
+            self.waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self.waiter
+            finally:
+                self.waiter = None
+        return self.items.popleft()
+
+
+class FakeStream(AsyncIterator[EngineOutput]):
+    """The answer as it comes. Closed or forgotten, it gives the slot back.
+
+    A class rather than an async generator: closing a generator that was never iterated runs none
+    of its code.
+    """
+
+    request: FakeRequest
+
+    def __init__(self, core: FakeCore) -> None:
+        self._core = core
+        self._ended = False
+        self.mailbox = Mailbox()
+
+    async def __anext__(self) -> EngineOutput:
+        if self._ended:
+            raise StopAsyncIteration
+        item = await self.mailbox.get()
+        if isinstance(item, Exception):
+            self._ended = True
+            raise item
+        self._ended = item.finished
+        return item
+
+    async def aclose(self) -> None:
+        self._ended = True
+        self._core.remove(self.request)
+
+    def __del__(self) -> None:
+        if hasattr(self, "request"):
+            self._core.remove(self.request)

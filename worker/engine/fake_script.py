@@ -1,0 +1,142 @@
+"""What a fake engine says: scripts in requests, the default answer, the chat template. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+
+from worker.engine.output import PromptError
+
+PREFIX = "fake:"
+DEFAULT_TOKENS = 64
+
+_WORD = re.compile(r"\s*\S+|\s+$")
+_VOCABULARY = (
+    *("amber", "basin", "cedar", "delta", "ember", "fjord", "grove", "haven", "inlet", "jetty", "knoll"),
+    *("lagoon", "meadow", "north", "orchard", "pebble", "quarry", "river", "summit", "tundra", "upland"),
+    *("valley", "willow", "zephyr"),
+)
+
+Position = Annotated[int, msgspec.Meta(ge=0)]
+Milliseconds = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The JSON object behind `fake:`. What is not given is as in an unscripted request."""
+
+    tokens: tuple[str, ...] | None = None
+    bytes: tuple[str, ...] | None = None
+    """Hex pieces of UTF-8, each of them one token."""
+    repeat: Annotated[int, msgspec.Meta(ge=1)] = 1
+    delay_ms: Milliseconds | None = None
+    """Between two tokens, instead of the engine's speed."""
+    prefill_ms: Milliseconds | None = None
+    finish: str = "stop"
+    echo_prompt: bool = False
+    raise_at: Position | None = None
+    hang_at: Position | None = None
+    exit_at: Position | None = None
+    block_ms: Milliseconds = 0
+    busy: bool = False
+    once: bool = False
+    """Faults happen on attempt 0 only."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The tokens of an answer, by position."""
+
+    pieces: Sequence[bytes]
+    repeat: int = 1
+
+    def __len__(self) -> int:
+        return len(self.pieces) * self.repeat
+
+    def token(self, position: int) -> bytes:
+        return self.pieces[position % len(self.pieces)]
+
+
+class WordTokenizer:
+    """One token a word, with the white space before it. Ids are hashes, so alike in every process.
+
+    `decode` knows the words that this tokenizer has seen.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, bytes] = {}
+
+    def encode(self, text: str) -> list[int]:
+        return [self.id_of(word.encode()) for word in words(text)]
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return b"".join(self._seen.get(i, b"\xff") for i in token_ids).decode("utf-8", "replace")
+
+    def id_of(self, piece: bytes) -> int:
+        token_id = int.from_bytes(hashlib.blake2b(piece, digest_size=6).digest(), "big")
+        self._seen[token_id] = piece
+        return token_id
+
+
+def words(text: str) -> list[str]:
+    """The text cut before each word; joined, it is the text again."""
+    return _WORD.findall(text)
+
+
+def render_chat(messages: Sequence[dict[str, Any]]) -> str:
+    """The conversation in ChatML, ready for the assistant's turn."""
+    turns = [f"<|im_start|>{m.get('role', '')}\n{content_text(m)}<|im_end|>\n" for m in messages]
+    return "".join([*turns, "<|im_start|>assistant\n"])
+
+
+def content_text(message: dict[str, Any]) -> str:
+    """The text of a message whose content is a string or a list of parts."""
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return "".join(str(part.get("text", "")) for part in content)
+
+
+def chat_script(messages: Sequence[dict[str, Any]]) -> Script:
+    """The script in the last message, where that is the user's."""
+    if not messages or messages[-1].get("role") != "user":
+        return Script()
+    return read_script(content_text(messages[-1]))
+
+
+def read_script(text: str) -> Script:
+    """The script in a text; an empty one where the text has none. Raises `PromptError`."""
+    if not text.startswith(PREFIX):
+        return Script()
+    try:
+        script = msgspec.json.decode(text[len(PREFIX) :], type=Script)
+        for piece in script.bytes or ():
+            bytes.fromhex(piece)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise PromptError(f"the script behind '{PREFIX}' cannot be used: {error}", "template") from error
+    return script
+
+
+def answer_of(script: Script, prompt: str, ignore_eos: bool) -> Answer:
+    """The tokens that the script asks for, or words drawn from the prompt's hash."""
+    if script.tokens is None and script.bytes is None and not script.echo_prompt:
+        answer = Answer(_default_words(prompt), script.repeat)
+    else:
+        echo = words(prompt) if script.echo_prompt else []
+        texts = [piece.encode() for piece in (*echo, *(script.tokens or ()))]
+        answer = Answer([*texts, *(bytes.fromhex(piece) for piece in script.bytes or ())], script.repeat)
+    if ignore_eos and len(answer):
+        return Answer(answer.pieces, 1 << 40)
+    return answer
+
+
+def _default_words(prompt: str) -> list[bytes]:
+    stream = b"".join(
+        hashlib.blake2b(f"{part}:{prompt}".encode()).digest() for part in range(DEFAULT_TOKENS // 64)
+    )
+    chosen = [_VOCABULARY[byte % len(_VOCABULARY)] for byte in stream[:DEFAULT_TOKENS]]
+    return [word.encode() if i == 0 else f" {word}".encode() for i, word in enumerate(chosen)]
