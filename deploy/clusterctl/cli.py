@@ -1,0 +1,247 @@
+"""The commands of `clusterctl`: arguments in, exit code out.
+
+Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import click
+
+from clusterctl import configfile, edits, operations, output
+from clusterctl.locks import AlreadyLockedError
+from clusterctl.supervisor import LOG_FORMAT, Supervisor
+from protocol import __version__
+from protocol.addresses import AddressError, Home
+from protocol.config import EMBEDDED, WorkerConfig
+from protocol.config import ConfigError as WrongConfigError
+
+_HTTP = "127.0.0.1:8000"
+P = ParamSpec("P")
+
+
+class Exit(IntEnum):
+    """What a command tells its caller."""
+
+    DONE = 0
+    FAILED = 1
+    REFUSED = 3
+
+
+def main() -> None:
+    """The program."""
+    cli(prog_name="clusterctl")
+
+
+def _reported(command: Callable[P, None]) -> Callable[P, None]:
+    """Turns what can go wrong into words and an exit code."""
+
+    @wraps(command)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except (WrongConfigError, edits.EditError, operations.RefusedError, AddressError) as error:
+            output.say(f"refused: {error}")
+            sys.exit(Exit.REFUSED)
+        except (operations.OperationError, AlreadyLockedError, OSError) as error:
+            output.say(f"failed: {error}")
+            sys.exit(Exit.FAILED)
+
+    return wrapper
+
+
+_config_option = click.option(
+    "--config",
+    "config_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The configuration.  [default: cluster.toml in STUDIOFLEET_HOME]",
+)
+_json_option = click.option("--json", "as_json", is_flag=True, help="For programs.")
+
+
+def _places(config_file: Path | None) -> tuple[Home, Path]:
+    home = Home.from_environment(os.environ)
+    return home, (config_file or home.config).expanduser().absolute()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, package_name="studiofleet")
+def cli() -> None:
+    """Runs a Studiofleet cluster: one gateway and its workers on this machine.
+
+    State is kept in STUDIOFLEET_HOME (default ~/.studiofleet). Exit codes: 0 done or unchanged,
+    1 failed, 2 wrong usage, 3 refused by a check.
+    """
+
+
+@cli.command()
+@click.option("--http", default=None, help=f"Where clients connect.  [default: {_HTTP}]")
+@click.option("--workers", type=click.IntRange(0, 64), default=None, help="So many workers.  [default: 1]")
+@_config_option
+@_reported
+def init(http: str | None, workers: int | None, config_file: Path | None) -> None:
+    """Write a first cluster.toml, with workers on the embedded model."""
+    home, path = _places(config_file)
+    operations.make_folders(home)
+    text = edits.new_config(http or _HTTP, 1 if workers is None else workers)
+    if configfile.create_config(path, text):
+        click.echo(f"{path} is written; to start: clusterctl up --wait")
+        return
+    asked = http is not None or workers is not None
+    if asked and configfile.read_text(path) != text:
+        raise edits.EditError(f"{path} is there already and differs; edit it, or remove it first")
+    click.echo(f"unchanged: {path} is there already")
+
+
+@cli.command()
+@click.option("--wait", is_flag=True, help="Return when everything serves.")
+@click.option("--foreground", is_flag=True, help="Stay; Ctrl-C takes everything down.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True,
+    help="Seconds, with --wait.",
+)  # fmt: skip
+@_config_option
+@_reported
+def up(wait: bool, foreground: bool, timeout: float, config_file: Path | None) -> None:
+    """Start gateway and workers, or what is missing of them."""
+    if wait and foreground:
+        raise click.UsageError("--wait returns and --foreground stays: choose one")
+    home, path = _places(config_file)
+    config = configfile.read_config(path)
+    operations.make_folders(home)
+    if foreground:
+        logging.basicConfig(format=LOG_FORMAT, level=logging.INFO, stream=sys.stderr)
+        operations.supervise_here(home, path, config, os.environ)
+        return
+    operations.bring_up(home, path, config, os.environ)
+    if wait:
+        operations.wait_until_ready(home, config, timeout, output.say)
+    status = operations.read_status(home, config)
+    for gateway in status.gateways:
+        click.echo(f"{gateway.id}: {gateway.state} {gateway.url or ''}".rstrip())
+    for worker in status.workers:
+        click.echo(f"{worker.id}: {worker.state} ({worker.model})")
+    outdated = [process.id for process in (*status.gateways, *status.workers) if process.outdated]
+    if outdated:
+        output.say(
+            f"{', '.join(outdated)}: left running with the older configuration;"
+            " to apply the present one: clusterctl down, clusterctl up"
+        )
+
+
+@cli.command()
+@_config_option
+@_reported
+def down(config_file: Path | None) -> None:
+    """End everything; running requests are finished first."""
+    home, path = _places(config_file)
+    ran = operations.take_down(home, path, output.say)
+    click.echo("the cluster is down" if ran else "unchanged: the cluster was not running")
+
+
+@cli.command("add-worker")
+@click.option("--model", required=True, help="`embedded`, a folder, or what the engine's class takes.")
+@click.option("--id", "id", help="Of the process.  [default: from the model's name]")
+@click.option("--served-name", help="Clients ask for this model.  [default: last part of --model]")
+@click.option("--alias", "aliases", multiple=True, help="A further name. Can be repeated.")
+@click.option("--engine", help="batched, fake or package.module:Class.  [default: batched]")
+@click.option("--max-num-seqs", type=int, help="Requests computed together.")
+@click.option("--max-waiting", type=int, help="Requests that wait in the worker.")
+@click.option("--max-model-len", type=int, help="Longest prompt and answer, in tokens.")
+@click.option("--kv-tokens", type=int, help="Tokens of all admitted requests together.")
+@click.option(
+    "--engine-option", "engine_options", multiple=True, metavar="KEY=VALUE", help="Can be repeated."
+)
+@click.option("--no-start", is_flag=True, help="Only write the configuration.")
+@_config_option
+@_reported
+def add_worker(config_file: Path | None, no_start: bool, **given: Any) -> None:
+    """Add a worker to the configuration, and start it if the cluster runs."""
+    home, path = _places(config_file)
+    entry = _entry(given)
+    added: list[WorkerConfig] = []
+
+    def change(text: str) -> str:
+        changed, worker = edits.add_worker(text, entry)
+        added.append(worker)
+        return changed
+
+    changed = configfile.change_config(path, change)
+    worker_id = added[-1].id
+    started = not no_start and operations.follow_config(home, path)
+    if not changed:
+        click.echo(f"unchanged: {worker_id} is there already")
+        return
+    following = "is starting" if started else "starts with: clusterctl up"
+    click.echo(f"{worker_id} is added ({added[-1].name}); it {following}")
+
+
+def _entry(given: dict[str, Any]) -> dict[str, Any]:
+    """The table of a worker: the keys that were given, in the order of the struct."""
+    values = {key: value for key, value in given.items() if value is not None and value != ()}
+    if "aliases" in values:
+        values["aliases"] = list(values["aliases"])
+    if "engine_options" in values:
+        values["engine_options"] = dict(edits.option(text) for text in values["engine_options"])
+    if values.get("engine", "batched") == "batched" and values["model"] != EMBEDDED:
+        folder = Path(values["model"]).expanduser()
+        if folder.is_dir():  # the worker runs in another folder
+            values["model"] = str(folder.absolute())
+    return {field: values[field] for field in WorkerConfig.__struct_fields__ if field in values}
+
+
+@cli.command("remove-worker")
+@click.argument("worker_id", metavar="ID")
+@_config_option
+@_reported
+def remove_worker(worker_id: str, config_file: Path | None) -> None:
+    """End a worker, once its requests are finished, and take it out of the configuration."""
+    home, path = _places(config_file)
+    config = configfile.read_config(path)
+    known = any(worker.id == worker_id for worker in config.workers)
+    if known:
+        configfile.change_config(path, lambda text: edits.remove_worker(text, worker_id))
+    elif any(gateway.id == worker_id for gateway in config.all_gateways):
+        raise edits.EditError(f"{worker_id} is a gateway, not a worker")
+    if operations.follow_config(home, path):
+        operations.wait_until_gone(home, worker_id)
+    click.echo(f"{worker_id} is removed" if known else f"unchanged: there is no worker {worker_id}")
+
+
+@cli.command("list")
+@_json_option
+@_config_option
+@_reported
+def list_workers(as_json: bool, config_file: Path | None) -> None:
+    """Show the configured workers."""
+    config = configfile.read_config(_places(config_file)[1])
+    if as_json:
+        output.show_json(output.list_document(config))
+    else:
+        output.show_list(config)
+
+
+@cli.command()
+@_json_option
+@_config_option
+@_reported
+def status(as_json: bool, config_file: Path | None) -> None:
+    """Show what runs, and how it goes. Succeeds whenever it could look."""
+    home, path = _places(config_file)
+    found = operations.read_status(home, configfile.read_config(path))
+    if as_json:
+        output.show_json(found)
+    else:
+        output.show_status(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""`cluster.toml` on the disk: read, and changed under a lock, whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from clusterctl.locks import folder_locked
+from protocol.config import ClusterConfig, ConfigError, parse
+
+_NEW_MODE = 0o600
+
+
+def read_config(path: Path) -> ClusterConfig:
+    """Raises `ConfigError`, which names the file."""
+    try:
+        return parse(read_text(path))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def read_text(path: Path) -> str:
+    """Raises `ConfigError` when there is no such file, or it is no text."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError("there is no such file; make one with: clusterctl init") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"it cannot be read: {error}") from error
+
+
+def change_config(path: Path, change: Callable[[str], str]) -> bool:
+    """Replace the text by `change` of it; False when that is the same. Raises what `change` raises."""
+    path = path.resolve()  # a symbolic link stays one
+    with folder_locked(path.parent):
+        old = read_text(path)
+        new = change(old)
+        if new == old:
+            return False
+        _write(path, new, stat.S_IMODE(path.stat().st_mode))
+        return True
+
+
+def create_config(path: Path, text: str) -> bool:
+    """Write a file that is not there yet; False when it is there."""
+    with folder_locked(path.parent):
+        if path.exists():
+            return False
+        _write(path, text, _NEW_MODE)
+        return True
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise

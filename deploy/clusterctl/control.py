@@ -1,0 +1,126 @@
+"""How clusterctl talks to the supervisor: one JSON line each way over a unix socket of mode 0600."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from protocol.addresses import Home
+from protocol.folders import socket_folder
+
+logger = logging.getLogger(__name__)
+
+NAME = "supervisor"
+_PEER_TIMEOUT_S = 2.0
+_LONGEST_LINE = 4 * 1024 * 1024
+
+
+class SupervisorAbsentError(RuntimeError):
+    """No supervisor answers in this home."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What clusterctl asks for."""
+
+    command: Literal["status", "reconcile", "down"]
+    retry: bool = False
+    """With reconcile: start what is stopped, parked or pausing, too."""
+    environment: dict[str, str] | None = None
+    """With reconcile: for everything that is started from now on."""
+
+
+class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
+    """One supervised process."""
+
+    id: str
+    kind: str
+    phase: str
+    pid: int | None
+    ready: bool
+    starts: int
+    restarts: int
+    last_exit: int | None
+    last_error: str
+    outdated: bool
+    """It runs with an older configuration than the one that is wanted."""
+    wanted: bool
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """The supervisor's answer. With `error`, nothing was done, for that reason."""
+
+    pid: int
+    config: str
+    stopping: bool
+    processes: tuple[ProcessView, ...] = ()
+    error: str = ""
+
+
+def ask(home: Home, request: Request, timeout_s: float = 10.0) -> Reply:
+    """Send a request to the home's supervisor. Raises `SupervisorAbsentError`."""
+    path = home.socket(NAME)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_s)
+        try:
+            connection.connect(str(path))
+            connection.sendall(msgspec.json.encode(request) + b"\n")
+            line = _read_line(connection)
+            return msgspec.json.decode(line, type=Reply)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise SupervisorAbsentError(f"no supervisor answers at {path}: {error}") from error
+
+
+class ControlServer:
+    """The supervisor's end. Used by its only thread; make it while holding the home's lock."""
+
+    def __init__(self, home: Home) -> None:
+        socket_folder(home)
+        self.path: Path = home.socket(NAME)
+        self.path.unlink(missing_ok=True)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        old_mask = os.umask(0o177)
+        try:
+            self._listener.bind(str(self.path))
+        finally:
+            os.umask(old_mask)
+        self._listener.listen(16)
+        self._listener.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._listener.fileno()
+
+    def close(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self._listener.close()
+
+    def serve(self, answer: Callable[[Request], Reply]) -> None:
+        """Answer one waiting client; a client that makes no sense is dropped."""
+        try:
+            connection, _address = self._listener.accept()
+        except OSError:
+            return
+        with connection, contextlib.suppress(OSError):
+            connection.settimeout(_PEER_TIMEOUT_S)
+            try:
+                request = msgspec.json.decode(_read_line(connection), type=Request)
+            except msgspec.MsgspecError as error:
+                logger.warning("a request on the control socket was not understood: %s", error)
+                return
+            connection.sendall(msgspec.json.encode(answer(request)) + b"\n")
+
+
+def _read_line(connection: socket.socket) -> bytes:
+    received = bytearray()
+    while not received.endswith(b"\n") and len(received) < _LONGEST_LINE:
+        piece = connection.recv(65536)
+        if not piece:
+            break
+        received += piece
+    return bytes(received)

@@ -1,0 +1,59 @@
+"""What is started for each entry of the configuration: the command, the environment, the digest."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from clusterctl.supervision import Kind, Spec
+from protocol.addresses import Home, models_folder
+from protocol.config import ClusterConfig
+
+
+def specs_of(config: ClusterConfig) -> list[Spec]:
+    """One spec for each process of the configuration, gateways first."""
+    gateways = [
+        Spec(g.id, Kind.GATEWAY, config.limits.drain_timeout_s, _digest(config, g.id))
+        for g in config.all_gateways
+    ]
+    workers = [Spec(w.id, Kind.WORKER, w.drain_timeout_s, _digest(config, w.id)) for w in config.workers]
+    return gateways + workers
+
+
+def _digest(config: ClusterConfig, process_id: str) -> str:
+    """Of what the process reads: its own entry, the gateways, the common tables; not the other workers."""
+    own = [worker for worker in config.workers if worker.id == process_id]
+    read = msgspec.structs.replace(config, workers=tuple(own))
+    return hashlib.sha256(msgspec.json.encode(read, order="deterministic")).hexdigest()[:16]
+
+
+def command_of(spec: Spec, config_file: Path) -> list[str]:
+    """The command line of the process."""
+    return [sys.executable, "-P", "-m", spec.kind.value, "--config", str(config_file), "--id", spec.id]
+
+
+def settled_environment(environ: Mapping[str, str], folder: Path, home: Home) -> dict[str, str]:
+    """`environ` with its paths made absolute from `folder`, so that it means the same elsewhere."""
+    settled = dict(environ)
+    settled["STUDIOFLEET_HOME"] = str(home.path)
+    settled["STUDIOFLEET_MODELS"] = str(folder / models_folder(environ))
+    if search := environ.get("PYTHONPATH"):
+        entries = [str(folder / entry) for entry in search.split(os.pathsep)]
+        settled["PYTHONPATH"] = os.pathsep.join(entries)
+    return settled
+
+
+def child_environment(
+    spec: Spec, config: ClusterConfig, environ: Mapping[str, str], cores: int
+) -> dict[str, str]:
+    """What the process finds in its environment: the cores are shared out among the workers that compute."""
+    child = dict(environ)
+    computing = sum(worker.engine == "batched" for worker in config.workers)
+    if spec.kind is Kind.WORKER and computing:
+        child.setdefault("OPENBLAS_NUM_THREADS", str(max(1, cores // computing)))
+    return child

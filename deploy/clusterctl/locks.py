@@ -1,0 +1,83 @@
+"""Exclusive locks on files, for as long as a block or a process lasts."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_TRY_S = 0.05
+
+
+class AlreadyLockedError(RuntimeError):
+    """Another process holds the lock."""
+
+
+@contextlib.contextmanager
+def locked(path: Path, patience_s: float = 1.0) -> Iterator[None]:
+    """Hold the lock file, which exists only while it is held. Raises `AlreadyLockedError`.
+
+    The patience outlasts those who only look whether it is held.
+    """
+    deadline = time.monotonic() + patience_s
+    while (descriptor := _try_lock(path)) is None:
+        if time.monotonic() > deadline:
+            raise AlreadyLockedError(f"another process holds {path}")
+        time.sleep(_TRY_S)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _try_lock(path: Path) -> int | None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Its last holder may have removed the file between the open and the lock.
+        if os.fstat(descriptor).st_ino == path.stat().st_ino:
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(descriptor)
+    return None
+
+
+def remove_if_free(path: Path) -> None:
+    """Remove a lock file that nobody holds: its holder was killed."""
+    if not path.exists():
+        return
+    descriptor = _try_lock(path)
+    if descriptor is not None:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock file at this moment."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+@contextlib.contextmanager
+def folder_locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, waiting for it. It leaves no file behind."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,222 @@
+"""What the commands do with a running cluster: bring it up, take it down, follow the configuration."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from clusterctl.admin import read_states
+from clusterctl.control import NAME, Reply, Request, SupervisorAbsentError, ask
+from clusterctl.launching import settled_environment
+from clusterctl.locks import AlreadyLockedError, is_locked
+from clusterctl.ports import busy_port
+from clusterctl.processes import Record, is_running, last_words, launch_detached, read_record, size_of
+from clusterctl.progress import Outcome, judge, progress_lines
+from clusterctl.status import ClusterStatus, Sources, cluster_status
+from clusterctl.supervision import Phase
+from clusterctl.supervisor import Supervisor
+from protocol.addresses import Home
+from protocol.config import ClusterConfig
+from protocol.folders import private_folder
+
+Say = Callable[[str], None]
+"""Tells the person how it goes, one line at a time."""
+
+_ANSWER_S = 15.0
+"""A new supervisor has so long to answer."""
+_POLL_S = 0.1
+
+
+class OperationError(RuntimeError):
+    """It did not work: why, and what to do."""
+
+
+class RefusedError(OperationError):
+    """Nothing was done, because a check failed."""
+
+
+def make_folders(home: Home) -> None:
+    """The home's folders, each only for its owner. Raises `AddressError`."""
+    for folder in (home.path, home.run, home.logs, home.keys):
+        private_folder(folder)
+
+
+def bring_up(home: Home, config_file: Path, config: ClusterConfig, environ: Mapping[str, str]) -> None:
+    """Start the supervisor, or have the running one follow the configuration, and start everything.
+
+    Raises `OperationError` when that fails.
+    """
+    environment = settled_environment(environ, Path.cwd(), home)
+    deadline = time.monotonic() + _ANSWER_S
+    while True:
+        reply = _status(home)
+        if reply is None:
+            _refuse_busy_ports(home, config)
+            _start_supervisor(home, config_file, environment)
+        elif reply.stopping:
+            wait_until_down(home, lambda _line: None)
+        else:
+            break
+        if time.monotonic() > deadline:
+            raise OperationError(f"the supervisor does not answer; see {home.logs / f'{NAME}.log'}")
+    _refuse_another_file(reply, config_file)
+    reply = _asked(home, Request(command="reconcile", retry=True, environment=environment))
+    if reply.error:
+        raise OperationError(reply.error)
+    while any(p.phase == Phase.WAITING and not p.starts for p in _asked(home).processes):
+        time.sleep(_POLL_S)
+
+
+def supervise_here(home: Home, config_file: Path, config: ClusterConfig, environ: Mapping[str, str]) -> None:
+    """Supervise in this process until SIGTERM or SIGINT. Raises `OperationError` when another does."""
+    if is_locked(home.lock(NAME)):
+        raise OperationError("the cluster is up already; take it down first: clusterctl down")
+    _refuse_busy_ports(home, config)
+    Supervisor(home, config_file, settled_environment(environ, Path.cwd(), home)).run()
+
+
+def wait_until_ready(home: Home, config: ClusterConfig, timeout_s: float, say: Say) -> None:
+    """Return when every process of the configuration serves. Raises `OperationError` if one never will."""
+    deadline = time.monotonic() + timeout_s
+    said: dict[str, str] = {}
+    while True:
+        status = read_status(home, config)
+        if status.supervisor.pid is None:
+            raise OperationError("the cluster was taken down meanwhile")
+        for process_id, line in progress_lines(status).items():
+            if said.get(process_id) != line:
+                said[process_id] = line
+                say(line)
+        outcome, words = judge(status)
+        if outcome is Outcome.READY:
+            return
+        if outcome is Outcome.FAILED:
+            raise OperationError(words)
+        if time.monotonic() > deadline:
+            raise OperationError(f"after {timeout_s:g} s {words}; see {home.logs}")
+        time.sleep(2 * _POLL_S)
+
+
+def take_down(home: Home, config_file: Path, say: Say) -> bool:
+    """End everything of this home; False when nothing ran. Raises `OperationError`."""
+    if not home.run.exists():
+        return False
+    deadline = time.monotonic() + _ANSWER_S
+    while True:
+        with contextlib.suppress(SupervisorAbsentError):
+            ask(home, Request(command="down"))
+            wait_until_down(home, say)
+            return True
+        # None answers: there is none, or it is just starting or ending.
+        if not is_locked(home.lock(NAME)):
+            ran = bool(running_records(home))
+            with contextlib.suppress(AlreadyLockedError):
+                Supervisor(home, config_file, os.environ).run(stop_at_once=True)
+                return ran
+        if time.monotonic() > deadline:
+            raise OperationError(f"the supervisor does not answer; see {home.logs / f'{NAME}.log'}")
+        time.sleep(_POLL_S)
+
+
+def wait_until_down(home: Home, say: Say) -> None:
+    """Return when the supervisor has ended, which it does last."""
+    said: set[str] = set()
+    while is_locked(home.lock(NAME)):
+        reply = _status(home)
+        if reply is not None and not reply.stopping:
+            return  # a new one already
+        for process in reply.processes if reply else ():
+            if process.phase == Phase.STOPPING and process.id not in said:
+                said.add(process.id)
+                say(f"{process.id}: finishing what it has (pid {process.pid})")
+        time.sleep(_POLL_S)
+
+
+def follow_config(home: Home, config_file: Path) -> bool:
+    """Have a running supervisor start and stop what the changed file says; False when none runs."""
+    reply = _status(home)
+    if reply is None or reply.stopping:
+        return False
+    _refuse_another_file(reply, config_file)
+    reply = _asked(home, Request(command="reconcile"))
+    if reply.error:
+        raise OperationError(reply.error)
+    return True
+
+
+def wait_until_gone(home: Home, process_id: str) -> None:
+    """Return when the supervisor has ended that process."""
+    while (reply := _status(home)) is not None and any(p.id == process_id for p in reply.processes):
+        time.sleep(_POLL_S)
+
+
+def read_status(home: Home, config: ClusterConfig) -> ClusterStatus:
+    """The present picture; works with nothing running."""
+    sources = Sources(
+        config=config,
+        supervisor=_status(home),
+        records=running_records(home),
+        states=read_states(home, config),
+    )
+    return cluster_status(sources)
+
+
+def running_records(home: Home) -> dict[str, Record]:
+    """The pid files of processes that run, the supervisor's left out."""
+    records = {path.stem: read_record(path) for path in home.run.glob("*.pid") if path.stem != NAME}
+    return {process_id: record for process_id, record in records.items() if record is not None}
+
+
+def _status(home: Home) -> Reply | None:
+    try:
+        return ask(home, Request(command="status"))
+    except SupervisorAbsentError:
+        return None
+
+
+def _asked(home: Home, request: Request | None = None) -> Reply:
+    try:
+        return ask(home, request or Request(command="status"))
+    except SupervisorAbsentError as error:
+        raise OperationError("the cluster was taken down meanwhile") from error
+
+
+def _refuse_another_file(reply: Reply, config_file: Path) -> None:
+    if reply.config != str(config_file):
+        raise RefusedError(
+            f"the cluster of this home runs with {reply.config}, not with {config_file};"
+            " take it down first (clusterctl down), or set another STUDIOFLEET_HOME"
+        )
+
+
+def _refuse_busy_ports(home: Home, config: ClusterConfig) -> None:
+    running = running_records(home)
+    for gateway in config.all_gateways:
+        if gateway.id not in running and busy_port(gateway.http):
+            raise RefusedError(
+                f"{gateway.http} is in use by another program; stop that, or choose another address"
+                f" for the gateway {gateway.id!r} (http = …)"
+            )
+
+
+def _start_supervisor(home: Home, config_file: Path, environment: Mapping[str, str]) -> None:
+    """Return when a supervisor answers, this one or one that was faster. Raises `OperationError`."""
+    log = home.logs / f"{NAME}.log"
+    size = size_of(log)
+    command = [sys.executable, "-P", "-m", "clusterctl.supervisor", "--config", str(config_file), "--detach"]
+    try:
+        pid, started = launch_detached(command, environment, home.path, log)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise OperationError(f"the supervisor cannot be started: {error}; see {log}") from error
+    deadline = time.monotonic() + _ANSWER_S
+    while _status(home) is None:
+        if not is_running(pid, started) and not is_locked(home.lock(NAME)):
+            raise OperationError(f"the supervisor has ended: {last_words(log, size) or f'see {log}'}")
+        if time.monotonic() > deadline:
+            raise OperationError(f"the supervisor (pid {pid}) does not answer; see {log}")
+        time.sleep(_POLL_S)

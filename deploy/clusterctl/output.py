@@ -1,0 +1,150 @@
+"""What people see: lines, tables, and JSON for programs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from clusterctl.status import ClusterStatus
+from protocol.config import ClusterConfig
+from protocol.states import WorkerState
+
+_WIDE = 250
+"""Columns where the output is no terminal: lines are not broken there."""
+_COLOURS = {
+    WorkerState.READY: "green",
+    WorkerState.FAILED: "red",
+    WorkerState.PARKED: "red",
+    WorkerState.STOPPED: "dim",
+}
+
+
+def say(line: str) -> None:
+    """Tell how it goes; on the standard error, so that it mixes with no result."""
+    click.echo(line, err=True)
+
+
+def show_json(value: Any) -> None:
+    """One JSON document."""
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def show_status(status: ClusterStatus) -> None:
+    """The picture as tables."""
+    console = _console()
+    gateways = _table("gateway", "state", "url", "pid", "streams", "queued", "restarts", "last error")
+    for gateway in status.gateways:
+        cells = (gateway.url, gateway.pid, gateway.streams, gateway.queued, gateway.restarts)
+        _row(gateways, gateway.id, gateway.state, *cells, gateway.last_error)
+    console.print(gateways)
+    workers = _table(
+        "worker",
+        "state",
+        "model",
+        "engine",
+        "pid",
+        "running",
+        "waiting",
+        "rejected",
+        "restarts",
+        "last error",
+    )
+    for worker in status.workers:
+        progress = "" if worker.progress is None else f" {worker.progress:.0%}"
+        loading = worker.state == WorkerState.LOADING
+        _row(
+            workers,
+            worker.id,
+            worker.state + (progress if loading else ""),
+            worker.model,
+            worker.engine,
+            worker.pid,
+            _of(worker.running, worker.max_num_seqs),
+            _of(worker.waiting, worker.max_waiting),
+            worker.rejected,
+            worker.restarts,
+            worker.last_error,
+        )
+    console.print(workers)
+    for line in _remarks(status):
+        console.print(Text(line))
+
+
+def show_list(config: ClusterConfig) -> None:
+    """The configured workers as a table."""
+    table = _table("worker", "model", "served as", "aliases", "engine", "node", "together")
+    for worker in config.workers:
+        _row(
+            table,
+            worker.id,
+            worker.model,
+            worker.name,
+            ", ".join(worker.aliases),
+            worker.engine,
+            worker.node,
+            worker.max_num_seqs,
+        )
+    _console().print(table)
+
+
+def list_document(config: ClusterConfig) -> dict[str, Any]:
+    """The configured processes for programs; what is not set stands there with its default."""
+    workers = [
+        {
+            **msgspec.to_builtins(worker),
+            "served_name": worker.name,
+            "max_waiting": worker.waiting_room,
+        }
+        for worker in config.workers
+    ]
+    return {"gateways": [msgspec.to_builtins(gateway) for gateway in config.all_gateways], "workers": workers}
+
+
+def _remarks(status: ClusterStatus) -> list[str]:
+    lines = []
+    if status.supervisor.pid is None:
+        running = any(process.pid for process in (*status.gateways, *status.workers))
+        without = "processes run without a supervisor; " if running else "the cluster is down; "
+        lines.append(f"{without}to bring it up: clusterctl up")
+    outdated = [process.id for process in (*status.gateways, *status.workers) if process.outdated]
+    if outdated:
+        lines.append(
+            f"{', '.join(outdated)}: running with an older configuration;"
+            " to apply the present one: clusterctl down, clusterctl up"
+        )
+    waiting = [f"{queue.model}: {queue.waiting}" for queue in status.queues if queue.waiting]
+    if waiting:
+        lines.append("waiting in the queue: " + ", ".join(waiting))
+    return lines
+
+
+def _console() -> Console:
+    if sys.stdout.isatty():
+        return Console()
+    return Console(no_color=True, force_terminal=False, width=_WIDE)
+
+
+def _table(*headers: str) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for header in headers:
+        table.add_column(header)
+    return table
+
+
+def _row(table: Table, *cells: object) -> None:
+    table.add_row(*(_cell(cell) for cell in cells))
+
+
+def _cell(cell: object) -> Text:
+    text = "-" if cell is None or cell == "" else str(cell)
+    return Text(text, style=_COLOURS.get(text, "") if text in tuple(WorkerState) else "")  # type: ignore[call-overload]
+
+
+def _of(count: int | None, limit: int | None) -> str:
+    return "-" if count is None else f"{count}/{'-' if limit is None else limit}"

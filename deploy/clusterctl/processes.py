@@ -1,0 +1,182 @@
+"""Processes of this machine: start, signal, notice the end of, and recognise them after a restart.
+
+A process is known by its pid and the time of its start, so that a pid that was given to another
+program is not taken for it. Both stand in `run/ID.pid`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import psutil
+
+_START_TOLERANCE_S = 2.0
+"""The start of a process is computed from the wall clock at boot, which may be corrected."""
+_LOG_PREFIX = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ [A-Z]+ \S+ ")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_TAIL_BYTES = 8192
+_FORK_S = 30.0
+_REASON_CHARACTERS = 500
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a pid file."""
+
+    pid: int
+    started: float
+    kind: str
+    digest: str
+    drain_s: float
+
+
+class Child:
+    """A running process of ours. Used by the supervisor's only thread."""
+
+    def __init__(self, pid: int, started: float, process: subprocess.Popen[bytes] | None) -> None:
+        self.pid = pid
+        self.started = started
+        self._process = process
+
+    @property
+    def adopted(self) -> bool:
+        """Whether it is no child of this process, so that its end must be looked for."""
+        return self._process is None
+
+    def ended(self) -> bool:
+        if self._process is not None:
+            return self._process.poll() is not None
+        return not is_running(self.pid, self.started)
+
+    @property
+    def exit_code(self) -> int | None:
+        """Once it has ended; None where only the parent could know."""
+        return None if self._process is None else self._process.returncode
+
+    def terminate(self) -> None:
+        if not self.ended():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """It and what it started: it leads a group of its own."""
+        if not self.ended():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+
+def launch(command: Sequence[str], environ: Mapping[str, str], folder: Path, log: Path) -> Child:
+    """Start a process that outlives the terminal and writes to the end of `log`. Raises `OSError`."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=descriptor,
+            stderr=descriptor,
+            cwd=folder,
+            env=dict(environ),
+            start_new_session=True,
+        )
+    finally:
+        os.close(descriptor)
+    return Child(process.pid, start_time(process.pid) or 0.0, process)
+
+
+def start_time(pid: int) -> float | None:
+    """When the running process of that pid was started; None when there is none."""
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        return process.create_time()
+    except psutil.NoSuchProcess:
+        return None
+
+
+def is_running(pid: int, started: float) -> bool:
+    """Whether the process of that pid runs, and is the one that was started then."""
+    found = start_time(pid)
+    return found is not None and abs(found - started) <= _START_TOLERANCE_S
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Write a pid file, whole or not at all."""
+    aside = path.with_suffix(".pid.new")
+    aside.write_bytes(msgspec.json.encode(record))
+    aside.rename(path)
+
+
+def read_record(path: Path) -> Record | None:
+    """The record of a process that still runs; None for any other file."""
+    try:
+        record = msgspec.json.decode(path.read_bytes(), type=Record)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return record if is_running(record.pid, record.started) else None
+
+
+def last_words(log: Path, since: int) -> str:
+    """The last line that a process wrote to its log after byte `since`, without the log's prefix."""
+    try:
+        with log.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(since, end - _TAIL_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    return _CONTROL.sub("", _LOG_PREFIX.sub("", lines[-1]))[:_REASON_CHARACTERS]
+
+
+def size_of(log: Path) -> int:
+    try:
+        return log.stat().st_size
+    except OSError:
+        return 0
+
+
+def describe_exit(code: int | None, words: str) -> str:
+    """Why a process ended, for people."""
+    if code is None:
+        ending = "it ended"
+    elif code < 0:
+        try:
+            ending = f"ended by {signal.Signals(-code).name}"
+        except ValueError:
+            ending = f"ended by signal {-code}"
+    else:
+        ending = f"exit code {code}"
+    return f"{words} ({ending})" if words else ending
+
+
+def launch_detached(
+    command: Sequence[str], environ: Mapping[str, str], folder: Path, log: Path
+) -> tuple[int, float]:
+    """Run a command that forks, says its child's pid and ends; the child keeps nothing of the caller's.
+
+    The child's pid and time of start. Raises `OSError`, `ValueError` and `SubprocessError`.
+    """
+    with log.open("ab") as file:
+        os.fchmod(file.fileno(), 0o600)
+        said = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            cwd=folder,
+            env=dict(environ),
+            start_new_session=True,
+            check=True,
+            timeout=_FORK_S,
+        ).stdout
+    pid = int(said)
+    return pid, start_time(pid) or 0.0
