@@ -1,0 +1,75 @@
+"""From a worker's configuration to its engine. MLX is imported only by the engine that needs it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from protocol.config import ConfigError, WorkerConfig
+from worker.engine.base import BaseEngine
+from worker.engine.fake import FakeEngine
+
+
+def make_engine(config: WorkerConfig, models: Path) -> BaseEngine:
+    """The engine of that worker, not yet loaded. Raises `ConfigError`."""
+    if config.engine == "fake":
+        return _fake(config)
+    if config.engine == "batched":
+        return _batched(config, models)
+    return _foreign(config)
+
+
+def _fake(config: WorkerConfig) -> BaseEngine:
+    options = {
+        "max_num_seqs": config.max_num_seqs,
+        "max_waiting": config.waiting_room,
+        "max_model_len": config.max_model_len,
+        **config.engine_options,
+    }
+    try:
+        return FakeEngine(config.name, **options)
+    except ValueError as error:
+        raise ConfigError(f"worker {config.id!r}: {error}") from error
+
+
+def _batched(config: WorkerConfig, models: Path) -> BaseEngine:
+    try:
+        from worker.engine.batched import BatchedEngine  # noqa: PLC0415 (MLX, when chosen)
+    except ImportError as error:
+        raise ConfigError(
+            f"worker {config.id!r}: the engine 'batched' needs MLX, which cannot be imported here ({error});"
+            " install studiofleet[worker]"
+        ) from error
+    try:
+        return BatchedEngine(
+            config.model,
+            models=models,
+            max_num_seqs=config.max_num_seqs,
+            max_waiting=config.waiting_room,
+            max_model_len=config.max_model_len,
+            kv_tokens=config.kv_tokens,
+            prefix_cache_mb=config.prefix_cache_mb,
+            **config.engine_options,
+        )
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"worker {config.id!r}: {error}") from error
+
+
+def _foreign(config: WorkerConfig) -> BaseEngine:
+    """An instance of `package.module:Class`, made with the model as written and the options."""
+    where = f"worker {config.id!r}: engine {config.engine!r}"
+    module_name, _, class_name = config.engine.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(f"{where}: the module cannot be imported: {error}") from error
+    found: Any = getattr(module, class_name, None)
+    if not isinstance(found, type) or not issubclass(found, BaseEngine):
+        raise ConfigError(f"{where}: {class_name} is not a class derived from worker.engine.base.BaseEngine")
+    make: Callable[..., BaseEngine] = found
+    try:
+        return make(config.model, **config.engine_options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{where}: cannot be made with these engine_options: {error}") from error
