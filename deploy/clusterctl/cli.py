@@ -18,7 +18,7 @@ import click
 
 from clusterctl import configfile, edits, operations, output
 from clusterctl.locks import AlreadyLockedError
-from clusterctl.supervisor import LOG_FORMAT, Supervisor
+from clusterctl.supervisor import LOG_FORMAT
 from protocol import __version__
 from protocol.addresses import AddressError, Home
 from protocol.config import EMBEDDED, WorkerConfig
@@ -129,7 +129,7 @@ def up(wait: bool, foreground: bool, timeout: float, config_file: Path | None) -
         click.echo(f"{gateway.id}: {gateway.state} {gateway.url or ''}".rstrip())
     for worker in status.workers:
         click.echo(f"{worker.id}: {worker.state} ({worker.model})")
-    outdated = [process.id for process in (*status.gateways, *status.workers) if process.outdated]
+    outdated = [process.id for process in status.processes if process.outdated]
     if outdated:
         output.say(
             f"{', '.join(outdated)}: left running with the older configuration;"

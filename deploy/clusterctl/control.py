@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from clusterctl.supervision import Process
 from protocol.addresses import Home
 from protocol.folders import socket_folder
 
@@ -61,6 +62,23 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     stopping: bool
     processes: tuple[ProcessView, ...] = ()
     error: str = ""
+
+
+def view_of(process: Process) -> ProcessView:
+    """What is told about a process."""
+    return ProcessView(
+        id=process.spec.id,
+        kind=process.spec.kind.value,
+        phase=process.phase.value,
+        pid=process.pid,
+        ready=process.ready_at is not None,
+        starts=process.starts,
+        restarts=process.restarts,
+        last_exit=process.last_exit,
+        last_error=process.last_error,
+        outdated=process.alive and process.running_digest != process.spec.digest,
+        wanted=process.wanted,
+    )
 
 
 def ask(home: Home, request: Request, timeout_s: float = 10.0) -> Reply:

@@ -55,8 +55,8 @@ def add_worker(text: str, entry: Mapping[str, Any]) -> tuple[str, WorkerConfig]:
     config = parse(text)
     wanted = dict(entry)
     if "id" not in wanted:
-        name = _with_worker(text, {"id": "x-unnamed", **wanted}).worker_named("x-unnamed").name
-        wanted["id"] = free_id(config, name)
+        name = msgspec.convert({**wanted, "id": "unnamed"}, WorkerConfig).name
+        wanted = {"id": free_id(config, name), **wanted}
     known = [worker for worker in config.workers if worker.id == wanted["id"]]
     if known:
         _refuse_a_different_one(known[0], wanted)
@@ -70,7 +70,8 @@ def remove_worker(text: str, worker_id: str) -> str:
     parse(text).worker_named(worker_id)
     document = tomlkit.parse(text)
     workers = document["workers"]
-    assert isinstance(workers, AoT | Array)  # or `parse` had refused it
+    if not isinstance(workers, AoT | Array):
+        raise EditError("`workers` is not written as a list of tables; remove the worker by hand")
     index = next(i for i, worker in enumerate(workers) if worker["id"] == worker_id)
     del workers[index]
     if not workers:
@@ -82,7 +83,7 @@ def remove_worker(text: str, worker_id: str) -> str:
 
 def free_id(config: ClusterConfig, name: str) -> str:
     """An id made from the model's name that no process has."""
-    taken = {process.id for process in (*config.all_gateways, *config.workers)}
+    taken = {gateway.id for gateway in config.all_gateways} | {worker.id for worker in config.workers}
     base = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:26].rstrip("-._") or "worker"
     number = 1
     while f"{base}-{number}" in taken:
@@ -101,10 +102,6 @@ def option(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def _with_worker(text: str, entry: Mapping[str, Any]) -> ClusterConfig:
-    return parse(_insert(text, entry))
-
-
 def _insert(text: str, entry: Mapping[str, Any]) -> str:
     document = tomlkit.parse(text)
     workers = document.get("workers")
@@ -117,6 +114,7 @@ def _insert(text: str, entry: Mapping[str, Any]) -> str:
     for key, value in entry.items():
         table.add(key, _inline(value))
     if isinstance(workers, AoT) and len(workers):
+        workers[-1].add(tomlkit.nl())
         workers.append(table)
         return tomlkit.dumps(document)
     # A first worker goes to the very end, wherever the tables before it end.

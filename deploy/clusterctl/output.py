@@ -109,10 +109,10 @@ def list_document(config: ClusterConfig) -> dict[str, Any]:
 def _remarks(status: ClusterStatus) -> list[str]:
     lines = []
     if status.supervisor.pid is None:
-        running = any(process.pid for process in (*status.gateways, *status.workers))
+        running = any(process.pid for process in status.processes)
         without = "processes run without a supervisor; " if running else "the cluster is down; "
         lines.append(f"{without}to bring it up: clusterctl up")
-    outdated = [process.id for process in (*status.gateways, *status.workers) if process.outdated]
+    outdated = [process.id for process in status.processes if process.outdated]
     if outdated:
         lines.append(
             f"{', '.join(outdated)}: running with an older configuration;"

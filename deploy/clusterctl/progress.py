@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from clusterctl.status import ClusterStatus, GatewayStatus, WorkerStatus
+from clusterctl.status import ClusterStatus, ProcessStatus, WorkerStatus
 from protocol.states import WorkerState
 
 _SERVES = (WorkerState.READY,)
@@ -21,11 +21,10 @@ class Outcome(Enum):
 
 def judge(status: ClusterStatus) -> tuple[Outcome, str]:
     """The outcome so far; unless ready, which processes are at fault or awaited."""
-    processes = (*status.gateways, *status.workers)
-    hopeless = [process for process in processes if process.state in _HOPELESS]
+    hopeless = [process for process in status.processes if process.state in _HOPELESS]
     if hopeless:
         return Outcome.FAILED, "; ".join(_line(process) for process in hopeless)
-    pending = [process for process in processes if process.state not in _SERVES]
+    pending = [process for process in status.processes if process.state not in _SERVES]
     if pending:
         return Outcome.PENDING, "not ready: " + "; ".join(_line(process) for process in pending)
     return Outcome.READY, ""
@@ -33,10 +32,10 @@ def judge(status: ClusterStatus) -> tuple[Outcome, str]:
 
 def progress_lines(status: ClusterStatus) -> dict[str, str]:
     """A line for each process, by id."""
-    return {process.id: _line(process) for process in (*status.gateways, *status.workers)}
+    return {process.id: _line(process) for process in status.processes}
 
 
-def _line(process: GatewayStatus | WorkerStatus) -> str:
+def _line(process: ProcessStatus) -> str:
     line = f"{process.id}: {process.state}"
     if isinstance(process, WorkerStatus) and process.state == WorkerState.LOADING:
         if process.progress is not None:

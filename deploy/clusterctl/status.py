@@ -14,34 +14,37 @@ from protocol.config import ClusterConfig, GatewayConfig, WorkerConfig
 from protocol.states import WorkerState
 
 
-class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A gateway: null where nobody knows."""
+class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A gateway or worker: null where nobody knows."""
 
     id: str
-    url: str | None
     state: str
     pid: int | None
-    version: str | None
-    streams: int | None
-    queued: int | None
     restarts: int | None
     last_exit: int | None
     last_error: str | None
     outdated: bool
+    """It runs with an older configuration than the one that is wanted."""
 
 
-class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker: null where nobody knows."""
+class GatewayStatus(ProcessStatus, frozen=True, kw_only=True):
+    """A gateway."""
 
-    id: str
+    url: str | None
+    version: str | None
+    streams: int | None
+    queued: int | None
+
+
+class WorkerStatus(ProcessStatus, frozen=True, kw_only=True):
+    """A worker."""
+
     model: str
     aliases: tuple[str, ...]
     node: str
     engine: str
-    state: str
     detail: str
     progress: float | None
-    pid: int | None
     incarnation: str | None
     running: int | None
     waiting: int | None
@@ -51,11 +54,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     kv_tokens: int | None
     rejected: int | None
     breaker: str | None
-    last_error: str | None
-    restarts: int | None
-    last_exit: int | None
     heartbeat_age_s: float | None
-    outdated: bool
 
 
 class SupervisorStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +71,10 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     gateways: tuple[GatewayStatus, ...]
     workers: tuple[WorkerStatus, ...]
     queues: tuple[QueueView, ...]
+
+    @property
+    def processes(self) -> tuple[ProcessStatus, ...]:
+        return (*self.gateways, *self.workers)
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):

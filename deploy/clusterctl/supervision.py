@@ -206,7 +206,7 @@ def seen_ready(process: Process, pid: int, now: float) -> Process:
     """The process after the process of that id and pid said that it is ready."""
     if process.phase is not Phase.RUNNING or process.pid != pid or process.ready_at is not None:
         return process
-    return replace(process, ready_at=now, vain_exits=0, last_error="")
+    return replace(process, ready_at=now, vain_exits=0)
 
 
 def exited(process: Process, code: int | None, reason: str, now: float) -> Process:

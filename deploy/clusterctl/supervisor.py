@@ -8,22 +8,19 @@ leaves the others serving, and the next one adopts them by their pid files.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import logging
 import os
 import selectors
-import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import assert_never
 
 from clusterctl import supervision
 from clusterctl.admin import observe_ready
-from clusterctl.control import NAME, ControlServer, ProcessView, Reply, Request
+from clusterctl.control import NAME, ControlServer, Reply, Request, view_of
 from clusterctl.launching import child_environment, command_of, specs_of
 from clusterctl.locks import AlreadyLockedError, locked
 from clusterctl.processes import (
@@ -39,6 +36,7 @@ from clusterctl.processes import (
 )
 from clusterctl.supervision import Forget, Kill, Kind, Process, Spec, Start, Terminate
 from clusterctl.sweeping import sweep_process, sweep_sockets
+from clusterctl.wakeups import signal_wakeups
 from protocol.addresses import Home
 from protocol.config import ClusterConfig, ConfigError, parse
 from protocol.folders import private_folder
@@ -89,7 +87,7 @@ class Supervisor:
         private_folder(self._home.path)
         private_folder(self._home.run)
         private_folder(self._home.logs)
-        with locked(self._home.lock(NAME)), self._wakeups() as wakeups:
+        with locked(self._home.lock(NAME)), signal_wakeups(self._ask_to_stop) as wakeups:
             server = ControlServer(self._home)
             try:
                 self._record_self()
@@ -248,7 +246,7 @@ class Supervisor:
             pid=os.getpid(),
             config=str(self._config_file),
             stopping=self._stopping,
-            processes=tuple(_view(process) for process in self._all()),
+            processes=tuple(view_of(process) for process in self._all()),
             error=error,
         )
 
@@ -274,34 +272,9 @@ class Supervisor:
         self._stopping = True
         self._processes = supervision.want_nothing(self._processes)
 
-    @contextlib.contextmanager
-    def _wakeups(self) -> Iterator[socket.socket]:
-        """A socket that becomes readable with each signal; SIGTERM and SIGINT mean `down`."""
-
-        def stop(_number: int, _frame: FrameType | None) -> None:
-            self._stop_signalled = True
-
-        def ignore(_number: int, _frame: FrameType | None) -> None:
-            """Wakes the loop, no more. Unlike SIG_IGN it is not inherited by children."""
-
-        handlers = {
-            signal.SIGTERM: stop,
-            signal.SIGINT: stop,
-            signal.SIGHUP: ignore,
-            signal.SIGCHLD: ignore,
-        }
-        reader, writer = socket.socketpair()
-        with reader, writer:
-            reader.setblocking(False)
-            writer.setblocking(False)
-            old_descriptor = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-            old_handlers = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-            try:
-                yield reader
-            finally:
-                for number, handler in old_handlers.items():
-                    signal.signal(number, handler)
-                signal.set_wakeup_fd(old_descriptor)
+    def _ask_to_stop(self) -> None:
+        """From a signal's handler, between any two instructions: no more than a mark."""
+        self._stop_signalled = True
 
     def _put(self, process: Process) -> None:
         self._processes[process.spec.id] = process
@@ -311,22 +284,6 @@ class Supervisor:
 
     def _pid_file(self, process_id: str) -> Path:
         return self._home.run / f"{process_id}.pid"
-
-
-def _view(process: Process) -> ProcessView:
-    return ProcessView(
-        id=process.spec.id,
-        kind=process.spec.kind.value,
-        phase=process.phase.value,
-        pid=process.pid,
-        ready=process.ready_at is not None,
-        starts=process.starts,
-        restarts=process.restarts,
-        last_exit=process.last_exit,
-        last_error=process.last_error,
-        outdated=process.alive and process.running_digest != process.spec.digest,
-        wanted=process.wanted,
-    )
 
 
 def main() -> None:
