@@ -11,7 +11,7 @@ import msgspec
 import tomlkit
 from tomlkit.items import AoT, Array
 
-from protocol.config import ClusterConfig, WorkerConfig, parse
+from protocol.config import ClusterConfig, ConfigError, WorkerConfig, parse
 
 TEMPLATE = """\
 # The wanted state of this cluster. All keys and their defaults: deploy/cluster.example.toml.
@@ -55,7 +55,7 @@ def add_worker(text: str, entry: Mapping[str, Any]) -> tuple[str, WorkerConfig]:
     config = parse(text)
     wanted = dict(entry)
     if "id" not in wanted:
-        name = msgspec.convert({**wanted, "id": "unnamed"}, WorkerConfig).name
+        name = _worker({**wanted, "id": "unnamed"}).name
         wanted = {"id": free_id(config, name), **wanted}
     known = [worker for worker in config.workers if worker.id == wanted["id"]]
     if known:
@@ -102,6 +102,13 @@ def option(text: str) -> tuple[str, Any]:
         return key, value
 
 
+def _worker(entry: Mapping[str, Any]) -> WorkerConfig:
+    try:
+        return msgspec.convert(entry, WorkerConfig)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"the worker: {error}") from error
+
+
 def _insert(text: str, entry: Mapping[str, Any]) -> str:
     document = tomlkit.parse(text)
     workers = document.get("workers")
@@ -131,7 +138,7 @@ def _inline(value: Any) -> Any:
 
 
 def _refuse_a_different_one(known: WorkerConfig, wanted: Mapping[str, Any]) -> None:
-    other = msgspec.convert(wanted, WorkerConfig)
+    other = _worker(wanted)
     differences = [
         f"{field}: {getattr(known, field)!r} there, {getattr(other, field)!r} asked"
         for field in known.__struct_fields__

@@ -1,0 +1,159 @@
+import msgspec
+import pytest
+
+from clusterctl.admin import AdminState, GatewayView, QueueView, WorkerView, ready_pids
+from clusterctl.control import ProcessView, Reply
+from clusterctl.processes import Record
+from clusterctl.progress import Outcome, judge, progress_lines
+from clusterctl.status import Sources, cluster_status
+from protocol.config import parse
+
+CONFIG = parse(
+    'version = 1\n[gateway]\nid = "g"\nhttp = "127.0.0.1:0"\n'
+    '[[workers]]\nid = "w"\nmodel = "/models/m"\nmax_num_seqs = 16\n'
+)
+
+
+def process(process_id, **changes):
+    view = ProcessView(
+        id=process_id,
+        kind="gateway" if process_id == "g" else "worker",
+        phase="running",
+        pid=7,
+        ready=False,
+        starts=1,
+        restarts=0,
+        last_exit=None,
+        last_error="",
+        outdated=False,
+        wanted=True,
+    )
+    return msgspec.structs.replace(view, **changes)
+
+
+def picture(*processes, workers=(), queues=(), records=None, gateway=True, config=CONFIG):
+    gateways = (GatewayView(id="g", url="http://127.0.0.1:1", state="ready", pid=7),)
+    state = AdminState(gateways=gateways, workers=workers, queues=queues)
+    return cluster_status(
+        Sources(
+            config=config,
+            supervisor=Reply(pid=1, config="f", stopping=False, processes=processes) if processes else None,
+            records=records or {},
+            states={"g": state} if gateway else {},
+        )
+    )
+
+
+def test_with_nothing_running_everything_is_stopped():
+    status = picture(gateway=False)
+    assert [p.state for p in status.processes] == ["stopped", "stopped"]
+    assert status.supervisor.pid is None
+    assert status.workers[0].max_num_seqs == 16
+    assert status.workers[0].max_waiting == 2
+
+
+def test_the_gateways_word_and_the_supervisors_counts_stand_together():
+    seen = WorkerView(id="w", state="ready", pid=7, running=3, rejected=2, incarnation="i", breaker="closed")
+    status = picture(process("g"), process("w", restarts=4, last_error="was killed"), workers=(seen,))
+    worker = status.workers[0]
+    assert (worker.state, worker.running, worker.rejected, worker.incarnation) == ("ready", 3, 2, "i")
+    assert (worker.restarts, worker.last_error) == (4, "was killed")
+    assert (status.gateways[0].url, status.gateways[0].state) == ("http://127.0.0.1:1", "ready")
+
+
+def test_what_a_gateway_remembers_of_an_earlier_process_is_not_believed():
+    old = WorkerView(id="w", state="ready", pid=6, running=3)
+    worker = picture(process("w"), workers=(old,)).workers[0]
+    assert (worker.state, worker.running, worker.pid) == ("starting", None, 7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ({"phase": "waiting", "pid": None, "starts": 0}, "starting"),
+        ({"phase": "waiting", "pid": None, "starts": 2}, "failed"),
+        ({"phase": "running"}, "starting"),
+        ({"phase": "running", "ready": True}, "ready"),
+        ({"phase": "stopping"}, "draining"),
+        ({"phase": "stopped", "pid": None}, "stopped"),
+        ({"phase": "parked", "pid": None}, "parked"),
+    ],
+)
+def test_without_a_gateway_the_supervisor_tells_the_state(changes, state):
+    assert picture(process("w", **changes), gateway=False).workers[0].state == state
+
+
+def test_a_process_that_stops_is_draining_whatever_the_gateway_heard_last():
+    seen = WorkerView(id="w", state="ready", pid=7)
+    assert picture(process("w", phase="stopping"), workers=(seen,)).workers[0].state == "draining"
+
+
+def test_without_a_supervisor_the_pid_files_and_the_gateway_tell():
+    record = Record(pid=9, started=0.0, kind="worker", digest="", drain_s=1.0)
+    assert picture(records={"w": record}, gateway=False).workers[0].pid == 9
+    seen = WorkerView(id="w", state="loading", pid=9, progress=0.5)
+    worker = picture(records={"w": record}, workers=(seen,)).workers[0]
+    assert (worker.state, worker.progress, worker.restarts) == ("loading", 0.5, None)
+
+
+def test_a_worker_that_is_not_configured_is_shown_too():
+    stranger = WorkerView(id="z", model="m", state="ready", pid=3, running=1)
+    status = picture(process("w"), workers=(stranger,))
+    assert [(w.id, w.state, w.running) for w in status.workers[1:]] == [("z", "ready", 1)]
+
+
+def test_rejections_and_queues_are_added_up_over_gateways_and_the_freshest_view_counts():
+    def state(age, running):
+        worker = WorkerView(id="w", state="ready", pid=7, rejected=2, running=running, heartbeat_age_s=age)
+        return AdminState(workers=(worker,), queues=(QueueView(model="m", waiting=3),))
+
+    status = cluster_status(
+        Sources(
+            config=CONFIG,
+            supervisor=Reply(pid=1, config="f", stopping=False, processes=(process("w"),)),
+            records={},
+            states={"g": state(5.0, 1), "h": state(0.1, 4)},
+        )
+    )
+    assert (status.workers[0].rejected, status.workers[0].running) == (4, 4)
+    assert status.queues == (QueueView(model="m", waiting=6),)
+
+
+def test_the_answer_of_a_newer_gateway_is_read_too():
+    text = b'{"gateways": [{"id": "g", "new": 1}], "workers": [{"id": "w", "running": 2}], "more": []}'
+    state = msgspec.json.decode(text, type=AdminState)
+    assert state.workers[0].running == 2
+
+
+def test_only_processes_that_serve_are_ready():
+    state = AdminState(
+        gateways=(GatewayView(id="g", pid=1),),
+        workers=(WorkerView(id="a", state="ready", pid=2), WorkerView(id="b", state="loading", pid=3)),
+    )
+    assert ready_pids([state]) == {"g": 1, "a": 2}
+
+
+def test_a_cluster_has_arrived_when_all_serve():
+    seen = WorkerView(id="w", state="ready", pid=7)
+    assert judge(picture(process("g"), process("w"), workers=(seen,)))[0] is Outcome.READY
+
+
+def test_a_loading_worker_is_awaited_and_its_progress_told():
+    seen = WorkerView(id="w", state="loading", pid=7, progress=0.4, detail="weights")
+    status = picture(process("g"), process("w"), workers=(seen,))
+    outcome, words = judge(status)
+    assert outcome is Outcome.PENDING
+    assert "w: loading 40% (weights)" in words
+    assert progress_lines(status)["w"] == "w: loading 40% (weights)"
+
+
+def test_a_parked_worker_ends_the_wait_with_its_reason():
+    parked = process("w", phase="parked", pid=None, last_error="no such folder")
+    outcome, words = judge(picture(process("g"), parked))
+    assert outcome is Outcome.FAILED
+    assert words == "w: parked: no such folder"
+
+
+def test_a_worker_that_is_started_again_is_awaited():
+    failed = process("w", phase="waiting", pid=None, last_error="broke")
+    assert judge(picture(process("g"), failed))[0] is Outcome.PENDING
