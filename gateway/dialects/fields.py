@@ -1,0 +1,137 @@
+"""Typed readers for the fields of a JSON body. Each error names the field by its path.
+
+A field that is null counts as absent, fields that nobody reads are ignored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from protocol.errors import ClusterError, ErrorCode, InvalidRequestError
+
+_NAMES: Mapping[type, str] = {
+    dict: "an object",
+    list: "an array",
+    str: "a string",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a number",
+    type(None): "null",
+}
+
+
+def decode_object(body: bytes) -> dict[str, Any]:
+    """The JSON object in a request's body. Raises `InvalidRequestError` for anything else."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise InvalidRequestError(f"the body is not valid JSON: {error}", reason="invalid_json") from None
+    except RecursionError:
+        raise InvalidRequestError("the body is nested too deeply", reason="invalid_json") from None
+    if not isinstance(value, dict):
+        raise InvalidRequestError(
+            f"the body must be a JSON object, not {name_of(value)}", reason="invalid_json"
+        )
+    return value
+
+
+def name_of(value: object) -> str:
+    """What a JSON value is, in words."""
+    return _NAMES[type(value)]
+
+
+def wrong_type(path: str, expected: str, value: object) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{path} must be {expected}, not {name_of(value)}", param=path, reason="invalid_type"
+    )
+
+
+def wrong_value(path: str, message: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{path} {message}", param=path)
+
+
+def missing(path: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{path} is missing", param=path, reason="missing_required_parameter")
+
+
+def unsupported(path: str, message: str, *, reason: str = "unsupported_parameter") -> ClusterError:
+    return ClusterError(ErrorCode.UNSUPPORTED, f"{path} {message}", param=path, reason=reason)
+
+
+class Fields:
+    """The fields of one JSON object, with the path that leads to it."""
+
+    def __init__(self, values: Mapping[str, Any], path: str = "") -> None:
+        self._values = values
+        self._prefix = f"{path}." if path else ""
+
+    def path(self, name: str) -> str:
+        return self._prefix + name
+
+    def raw(self, name: str) -> Any:
+        return self._values.get(name)
+
+    def text(self, name: str) -> str | None:
+        value = self._values.get(name)
+        if value is None or isinstance(value, str):
+            return value
+        raise wrong_type(self.path(name), "a string", value)
+
+    def flag(self, name: str) -> bool:
+        """False where absent."""
+        value = self._values.get(name)
+        if value is None:
+            return False
+        if isinstance(value, bool):
+            return value
+        raise wrong_type(self.path(name), "a boolean", value)
+
+    def items(self, name: str) -> list[Any] | None:
+        value = self._values.get(name)
+        if value is None or isinstance(value, list):
+            return value
+        raise wrong_type(self.path(name), "an array", value)
+
+    def object(self, name: str) -> Fields | None:
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if isinstance(value, dict):
+            return Fields(value, self.path(name))
+        raise wrong_type(self.path(name), "an object", value)
+
+    def number(self, name: str, low: float = -math.inf, high: float = math.inf) -> float | None:
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise wrong_type(self.path(name), "a number", value)
+        self._check_range(name, value, low, high)
+        return float(value)
+
+    def integer(self, name: str, low: int | None = None, high: int | None = None) -> int | None:
+        """An integer; `256.0` is one too."""
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise wrong_type(self.path(name), "an integer", value)
+        self._check_range(name, value, low, high)
+        return value
+
+    def _check_range(self, name: str, value: float, low: float | None, high: float | None) -> None:
+        if low is not None and value < low:
+            raise wrong_value(self.path(name), f"must be at least {low:g}, not {_shown(value)}")
+        if high is not None and value > high:
+            raise wrong_value(self.path(name), f"must be at most {high:g}, not {_shown(value)}")
+
+
+def _shown(value: float) -> str:
+    text = str(value)
+    return text if len(text) <= 24 else text[:20] + "…"

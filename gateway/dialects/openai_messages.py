@@ -1,0 +1,99 @@
+"""The conversation of an OpenAI chat request: JSON messages to `ChatMessage`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.dialects.fields import Fields, missing, unsupported, wrong_type, wrong_value
+from protocol.values import ChatMessage, ToolCall
+
+_ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+_TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+
+
+def parse_messages(fields: Fields) -> tuple[ChatMessage, ...]:
+    """The messages of a request. Raises `ClusterError` with the path of the fault."""
+    messages = fields.items("messages")
+    if messages is None:
+        raise missing("messages")
+    if not messages:
+        raise wrong_value("messages", "must have at least one message")
+    return tuple(_message(value, f"messages[{index}]") for index, value in enumerate(messages))
+
+
+def _message(value: Any, path: str) -> ChatMessage:
+    if not isinstance(value, dict):
+        raise wrong_type(path, "an object", value)
+    fields = Fields(value, path)
+    role = fields.text("role")
+    if role is None:
+        raise missing(fields.path("role"))
+    if role not in _ROLES:
+        raise wrong_value(fields.path("role"), f"must be one of {', '.join(_ROLES)}")
+    return ChatMessage(
+        role=_ROLES[role],
+        content=_content(fields),
+        name=fields.text("name") or "",
+        reasoning=fields.text("reasoning_content") or fields.text("reasoning") or "",
+        tool_calls=_tool_calls(fields),
+        tool_call_id=fields.text("tool_call_id") or "",
+    )
+
+
+def _content(fields: Fields) -> str:
+    value = fields.raw("content")
+    path = fields.path("content")
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise wrong_type(path, "a string or an array of parts", value)
+    return "\n".join(_text_part(part, f"{path}[{index}]") for index, part in enumerate(value))
+
+
+def _text_part(value: Any, path: str) -> str:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, dict):
+        raise wrong_type(path, "an object", value)
+    fields = Fields(value, path)
+    kind = fields.text("type") or ("text" if "text" in value else None)
+    if kind is None:
+        raise missing(fields.path("type"))
+    if kind not in _TEXT_PARTS:
+        raise unsupported(
+            fields.path("type"),
+            f"is {kind[:40]!r}, but this model takes text only",
+            reason="unsupported_value",
+        )
+    text = fields.text(_TEXT_PARTS[kind])
+    if text is None:
+        raise missing(fields.path(_TEXT_PARTS[kind]))
+    return text
+
+
+def _tool_calls(fields: Fields) -> tuple[ToolCall, ...]:
+    calls = fields.items("tool_calls") or []
+    path = fields.path("tool_calls")
+    return tuple(_tool_call(value, f"{path}[{index}]") for index, value in enumerate(calls))
+
+
+def _tool_call(value: Any, path: str) -> ToolCall:
+    if not isinstance(value, dict):
+        raise wrong_type(path, "an object", value)
+    fields = Fields(value, path)
+    function = fields.object("function")
+    if function is None:
+        raise missing(fields.path("function"))
+    name = function.text("name")
+    if name is None:
+        raise missing(function.path("name"))
+    return ToolCall(id=fields.text("id") or "", name=name, arguments=function.text("arguments") or "")

@@ -1,0 +1,94 @@
+"""The one table from what went wrong to what the client reads, and the body in OpenAI's shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from protocol.errors import ClusterError, ErrorCode
+
+Headers = list[tuple[bytes, bytes]]
+
+DEFAULT_RETRY_AFTER_S = 1.0
+"""Said with 429 and 503 where nothing better is known."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How one kind of error is answered."""
+
+    status: int
+    type: str
+    code: str
+    """The code that clients match on, unless the error brings a finer one."""
+    retry_after: bool = False
+    """Another try may succeed: the answer says when."""
+    never_retry: bool = False
+    """Clients would repeat this status by themselves, in vain: the answer forbids it."""
+
+
+_CLIENT = "invalid_request_error"
+_SERVER = "server_error"
+
+TABLE: Mapping[ErrorCode, Failure] = {
+    ErrorCode.INVALID_REQUEST: Failure(400, _CLIENT, "invalid_value"),
+    ErrorCode.UNSUPPORTED: Failure(400, _CLIENT, "unsupported_parameter"),
+    ErrorCode.CONTEXT_LENGTH_EXCEEDED: Failure(400, _CLIENT, "context_length_exceeded"),
+    ErrorCode.UNAUTHENTICATED: Failure(401, "authentication_error", "invalid_api_key"),
+    ErrorCode.FORBIDDEN: Failure(403, "permission_error", "forbidden"),
+    ErrorCode.MODEL_NOT_FOUND: Failure(404, _CLIENT, "model_not_found"),
+    ErrorCode.UNKNOWN_URL: Failure(404, _CLIENT, "unknown_url"),
+    ErrorCode.METHOD_NOT_ALLOWED: Failure(405, _CLIENT, "method_not_allowed"),
+    ErrorCode.REQUEST_TIMEOUT: Failure(408, "timeout_error", "request_timeout"),
+    ErrorCode.REQUEST_TOO_LARGE: Failure(413, _CLIENT, "request_too_large"),
+    ErrorCode.UNSUPPORTED_MEDIA_TYPE: Failure(415, _CLIENT, "unsupported_media_type"),
+    ErrorCode.RATE_LIMITED: Failure(429, "rate_limit_error", "rate_limit_exceeded", retry_after=True),
+    ErrorCode.OVERLOADED: Failure(429, "rate_limit_error", "rate_limit_exceeded", retry_after=True),
+    ErrorCode.QUEUE_TIMEOUT: Failure(503, _SERVER, "queue_timeout", retry_after=True),
+    ErrorCode.NO_WORKER_AVAILABLE: Failure(503, _SERVER, "no_worker_available", retry_after=True),
+    ErrorCode.MODEL_LOADING: Failure(503, _SERVER, "model_loading", retry_after=True),
+    ErrorCode.SHUTTING_DOWN: Failure(503, _SERVER, "shutting_down", retry_after=True),
+    ErrorCode.WORKER_LOST: Failure(502, _SERVER, "worker_lost"),
+    ErrorCode.DEADLINE_EXCEEDED: Failure(504, "timeout_error", "deadline_exceeded", never_retry=True),
+    ErrorCode.ENGINE_FAILED: Failure(500, _SERVER, "internal_error"),
+    ErrorCode.INTERNAL_ERROR: Failure(500, _SERVER, "internal_error"),
+    ErrorCode.CLIENT_CLOSED_REQUEST: Failure(499, _CLIENT, "client_closed_request"),
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole HTTP answer."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+def error_object(error: ClusterError) -> dict[str, object]:
+    """`{"error": {...}}` with all four keys."""
+    failure = TABLE[error.code]
+    fields = {
+        "message": error.message,
+        "type": failure.type,
+        "param": error.param,
+        "code": error.reason or failure.code,
+    }
+    return {"error": fields}
+
+
+def render(error: ClusterError) -> Answer:
+    """The whole answer to a request that failed before its status was sent."""
+    failure = TABLE[error.code]
+    body = msgspec.json.encode(error_object(error))
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    if failure.retry_after:
+        wait_s = DEFAULT_RETRY_AFTER_S if error.retry_after_s is None else max(0.001, error.retry_after_s)
+        headers.append((b"retry-after", b"%d" % max(1, math.ceil(wait_s))))
+        headers.append((b"retry-after-ms", b"%d" % math.ceil(wait_s * 1000)))
+    if failure.never_retry:
+        headers.append((b"x-should-retry", b"false"))
+    return Answer(failure.status, headers, body)
