@@ -30,7 +30,8 @@ _INNER = {
 
 def convert(gguf: Path, folder: Path, *, dense: bool) -> None:
     """Write the model of `gguf` into the existing `folder`. Raises `ValueError` on another kind of model."""
-    arrays, metadata = mx.load(str(gguf), return_metadata=True)
+    loaded: Any = mx.load(str(gguf), return_metadata=True)
+    arrays, metadata = loaded
     _check(metadata)
     weights = {_rename(name): array for name, array in arrays.items()}
     _unpermute(weights, metadata)
@@ -159,7 +160,7 @@ def _write_tokenizer(folder: Path, metadata: dict[str, Any]) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
 
     def token(name: str) -> str:
-        return tokens[metadata[f"tokenizer.ggml.{name}_token_id"].item()]
+        return tokens[int(metadata[f"tokenizer.ggml.{name}_token_id"].item())]
 
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",

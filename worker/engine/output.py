@@ -32,11 +32,18 @@ async def whole(stream: AsyncIterator[EngineOutput]) -> EngineOutput:
 
 
 class PromptError(ValueError):
-    """The prompt cannot be used: `reason` is `context_length_exceeded`, `template` or `tokens`."""
+    """The request cannot be served as it is.
+
+    `reason` is `context_length_exceeded`, or `template`, `tokens` or `settings`.
+    """
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class EngineFailed(RuntimeError):  # noqa: N818 (told apart from one request's failure)
+    """The engine cannot go on at all; only a new process can. Ends every request in hand."""
 
 
 class StopRequested(RuntimeError):  # noqa: N818 (it is no error)

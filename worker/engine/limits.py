@@ -1,0 +1,59 @@
+"""What an engine takes: places, tokens of the KV cache, the model's context. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from worker.engine.base import EngineBusy
+from worker.engine.output import PromptError
+
+_BYTES_PER_TOKEN = 4
+"""A guess until the prompt is tokenized."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one engine. `max_waiting` None stands for max_num_seqs // 8, `kv_tokens` None for no bound."""
+
+    max_num_seqs: int
+    max_waiting: int | None = None
+    kv_tokens: int | None = None
+
+    @property
+    def places(self) -> int:
+        waiting = self.max_num_seqs // 8 if self.max_waiting is None else self.max_waiting
+        return self.max_num_seqs + waiting
+
+    def check_places(self, in_hand: int) -> None:
+        """Raises `EngineBusy`."""
+        if in_hand >= self.places:
+            raise EngineBusy(f"all {self.places} places of the engine are taken")
+
+    def check_kv(self, wanted: int, others: int) -> None:
+        """Raises `EngineBusy` unless so many tokens fit beside those of the others; alone, any do."""
+        if self.kv_tokens is not None and others and wanted + others > self.kv_tokens:
+            raise EngineBusy(
+                f"the KV cache has {max(0, self.kv_tokens - others)} tokens left, {wanted} are needed"
+            )
+
+    def estimate(self, prompt_bytes: int, max_tokens: int) -> int:
+        """Tokens of the KV cache that a request may need, before its prompt is tokenized."""
+        wanted = prompt_bytes // _BYTES_PER_TOKEN + max_tokens
+        return wanted if self.kv_tokens is None else min(wanted, self.kv_tokens)
+
+    def fit(self, prompt_tokens: int, max_tokens: int, context: int | None) -> int:
+        """`max_tokens`, cut to the room that the prompt leaves.
+
+        Raises `PromptError` when it leaves none, however long one waits.
+        """
+        bounds = [bound for bound in (context, self.kv_tokens) if bound is not None]
+        if not bounds:
+            return max_tokens
+        room = min(bounds) - prompt_tokens
+        if room <= 0:
+            raise PromptError(
+                f"the maximum context length is {min(bounds)} tokens, and the prompt has {prompt_tokens};"
+                " shorten the prompt",
+                "context_length_exceeded",
+            )
+        return min(max_tokens, room)

@@ -1,0 +1,107 @@
+"""From a folder, or the name of the embedded model, to a model that can be used, piece by piece."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from worker.engine.blas import prepare_blas
+from worker.engine.detokenizer import ByteDetokenizer, Detokenizer, WindowDetokenizer, token_table
+from worker.engine.embedded import ensure_embedded
+from worker.engine.output import EngineFacts, StopRequested
+from worker.engine.prompt import PromptReader
+from worker.engine.weights import ModelFolder, WeightLoader, open_folder, read_json
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model with its tokenizer. `network` belongs to the engine thread."""
+
+    network: Any
+    tokenizer: Any
+    reader: PromptReader
+    make_detokenizer: Callable[[], Detokenizer]
+    facts: EngineFacts
+
+
+class Loader:
+    """Loads one model once. Progress may be read, and a stop requested, from any thread."""
+
+    def __init__(self, folder: Path | None, models: Path, max_model_len: int | None) -> None:
+        """`folder` None stands for the embedded model, kept beneath `models`."""
+        self._folder = folder
+        self._models = models
+        self._max_model_len = max_model_len
+        self._stop = threading.Event()
+        self.progress: tuple[float, str] = (0.0, "not begun")
+        self.result: LoadedModel | None = None
+
+    def request_stop(self) -> None:
+        self._stop.set()
+
+    def pieces(self) -> Iterator[None]:
+        """Do one piece of the work with each `next`, all on the thread that will use the model.
+
+        Raises `StopRequested` between two pieces, `ValueError` for a folder that cannot be used,
+        and `EmbeddedModelError`.
+        """
+        self._note(0.0, "starting MLX")
+        yield
+        prepare_blas()
+        self._note(0.05, "looking for the model")
+        yield
+        path = self._folder
+        if path is None:
+            path = ensure_embedded(self._models, lambda done, doing: self._note(0.05 + done / 2, doing))
+        folder = open_folder(path)
+        limit = context_limit(folder.context, self._max_model_len)
+        self._note(0.6, "reading the tokenizer")
+        yield
+        tokenizer = _load_tokenizer(folder)
+        weights = WeightLoader(folder)
+        for share in weights.pieces():
+            self._note(0.65 + 0.35 * share, "reading the weights")
+            yield
+        eos = tuple(sorted(tokenizer.eos_token_ids))
+        self.result = LoadedModel(
+            network=weights.model,
+            tokenizer=tokenizer,
+            reader=PromptReader(tokenizer, folder.vocabulary or len(tokenizer)),
+            make_detokenizer=_detokenizer_maker(folder, tokenizer),
+            facts=EngineFacts(limit, folder.fingerprint(), eos_token_ids=eos),
+        )
+
+    def _note(self, done: float, doing: str) -> None:
+        self.progress = (done, doing)
+        if self._stop.is_set():
+            raise StopRequested(f"asked to stop while {doing}")
+
+
+def context_limit(made_for: int | None, wanted: int | None) -> int | None:
+    """The context to serve. Raises `ValueError` when more is wanted than the model was made for."""
+    if made_for is not None and wanted is not None and wanted > made_for:
+        raise ValueError(f"max_model_len is {wanted}, but the model was made for {made_for} tokens; lower it")
+    return made_for if wanted is None else wanted
+
+
+def _load_tokenizer(folder: ModelFolder) -> Any:
+    from mlx_lm.utils import load_config, load_tokenizer  # noqa: PLC0415 (OpenBLAS comes first)
+
+    try:
+        return load_tokenizer(folder.path, eos_token_ids=load_config(folder.path).get("eos_token_id"))
+    except Exception as error:  # whatever the tokenizer's library makes of a damaged file
+        raise ValueError(
+            f"the tokenizer in {folder.path} cannot be loaded: {error}; copy tokenizer.json and"
+            " tokenizer_config.json again"
+        ) from error
+
+
+def _detokenizer_maker(folder: ModelFolder, tokenizer: Any) -> Callable[[], Detokenizer]:
+    path = folder.path / "tokenizer.json"
+    table = token_table(read_json(path)) if path.exists() else None
+    if table is not None:
+        return lambda: ByteDetokenizer(table)
+    return lambda: WindowDetokenizer(lambda ids: str(tokenizer.decode(ids, skip_special_tokens=True)))

@@ -1,0 +1,47 @@
+"""What passes between the event loop and the engine thread: sequences there, events back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from worker.engine.settings import SamplingSettings
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened to a sequence: its prompt was taken, it got a token, or it failed."""
+
+    token: int | None = None
+    finish: str | None = None
+    """With the last token: `stop` (a stop token) or `length`."""
+    cached_tokens: int | None = None
+    """Set when the prompt is taken: so many of its tokens need no reading."""
+    error: Exception | None = None
+
+    @property
+    def last(self) -> bool:
+        return self.finish is not None or self.error is not None
+
+
+@dataclass(eq=False)
+class Sequence:
+    """Prompt and answer of one request as ids. The engine thread's own from when it is added."""
+
+    request_id: str
+    prompt: list[int]
+    max_tokens: int
+    """Of the whole answer, that of an earlier attempt included."""
+    sampling: SamplingSettings
+    stop_ids: frozenset[int]
+    deliver: Callable[[Event], None]
+    """Called on the event loop."""
+    emitted: list[int] = field(default_factory=list)
+
+    @property
+    def ids(self) -> list[int]:
+        """All that the model has to have read before the next token. A new list."""
+        return self.prompt + self.emitted
+
+
+Events = list[tuple[Sequence, Event]]

@@ -1,0 +1,187 @@
+"""The requests in hand of a loaded model: admission, preparation thread, engine thread, answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from worker.engine.answer import Answer, AnswerStream
+from worker.engine.base import EngineBusy
+from worker.engine.limits import Limits
+from worker.engine.loading import LoadedModel
+from worker.engine.output import EngineFailed, EngineLoad, PromptError
+from worker.engine.prompt import PromptReader
+from worker.engine.sequence import Events, Sequence
+from worker.engine.settings import RequestSettings
+from worker.engine.thread import EngineThread
+
+if TYPE_CHECKING:
+    from worker.engine.batch import Batch
+
+logger = logging.getLogger(__name__)
+
+Encode = Callable[[PromptReader], list[int]]
+"""Makes the prompt's ids, on the preparation thread."""
+
+
+class Serving:
+    """Owns the answers in hand, from `start` to `stop`, and the preparation thread.
+
+    Event loop only, but for `step` and `fault`, which are the engine thread's.
+    """
+
+    def __init__(self, model: LoadedModel, batch: Batch, thread: EngineThread, limits: Limits) -> None:
+        self._model = model
+        self._batch = batch
+        self._thread = thread
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._preparation = ThreadPoolExecutor(1, "preparation")
+        self._answers: dict[str, Answer] = {}
+        self._sequences: dict[str, Sequence] = {}
+        self._last_step = 0.0
+        self._failure: EngineFailed | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Nothing but a new process helps."""
+        return self._failure is not None
+
+    def admit(
+        self, encode: Encode, prompt_bytes: int, settings: RequestSettings, request_id: str | None
+    ) -> AnswerStream:
+        """Take a place now, or raise `EngineBusy`; the prompt is made ready meanwhile."""
+        if self._failure is not None:
+            raise self._failure
+        request_id = request_id or uuid.uuid4().hex
+        if request_id in self._answers:
+            raise ValueError(f"a request of the id {request_id} is in hand already")
+        self._limits.check_places(len(self._answers))
+        answer = Answer(request_id, self._model.make_detokenizer(), settings.stop)
+        answer.reserved = self._limits.estimate(prompt_bytes, settings.max_tokens)
+        self._limits.check_kv(answer.reserved, self._reserved())
+        if not self._answers:
+            self._last_step = time.monotonic()
+        self._answers[request_id] = answer
+        reader, loop = self._model.reader, self._loop
+
+        def prepared(future: Future[list[int]]) -> None:
+            if not future.cancelled() and not loop.is_closed():
+                loop.call_soon_threadsafe(self._prepared, answer, settings, future)
+
+        self._preparation.submit(lambda: encode(reader)).add_done_callback(prepared)
+        return AnswerStream(answer, self.release)
+
+    def abort(self, request_id: str, error: Exception) -> bool:
+        """End that request; its reader gets `error`. False when there is none of that id."""
+        answer = self._answers.get(request_id)
+        if answer is None:
+            return False
+        answer.fail(error)
+        self.release(answer)
+        return True
+
+    def abort_all(self, error: Exception) -> None:
+        for request_id in tuple(self._answers):
+            self.abort(request_id, error)
+
+    def close(self, error: Exception) -> None:
+        """End every request with `error`, and take no more."""
+        self.abort_all(error)
+        self._preparation.shutdown(wait=False, cancel_futures=True)
+
+    def release(self, answer: Answer) -> None:
+        """Give its place back, and end it in the engine if it is still there."""
+        if self._answers.get(answer.request_id) is not answer:
+            return
+        del self._answers[answer.request_id]
+        sequence = self._sequences.pop(answer.request_id, None)
+        if sequence is not None:
+            self._thread.post(lambda: self._batch.remove(sequence))
+
+    def load(self) -> EngineLoad:
+        running = min(self._batch.running, len(self._answers))
+        return EngineLoad(
+            running=running,
+            waiting=len(self._answers) - running,
+            prefill_tokens=self._batch.prefill_tokens if self._answers else 0,
+            kv_tokens=self._reserved(),
+            decode_tokens_per_s=self._batch.decode_rate.value,
+            prefill_tokens_per_s=self._batch.prefill_rate.value,
+            step_age_s=time.monotonic() - self._last_step if self._answers else 0.0,
+        )
+
+    def step(self) -> bool:
+        """One step of the batch, and one call to the event loop for all that it brought."""
+        events = self._batch.step()
+        self._last_step = time.monotonic()
+        if events and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._deliver, events)
+        return self._batch.has_work
+
+    def fault(self, error: Exception) -> None:
+        """A fault outside of a step's own: nothing is known about the state of the batch any more."""
+        self._failure = EngineFailed(f"the engine thread met a fault: {error}")
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.abort_all, self._failure)
+
+    def _reserved(self) -> int:
+        return sum(answer.reserved for answer in self._answers.values())
+
+    def _prepared(self, answer: Answer, settings: RequestSettings, future: Future[list[int]]) -> None:
+        if self._answers.get(answer.request_id) is not answer:
+            return  # closed meanwhile
+        try:
+            sequence = self._sequence(answer, settings, future.result())
+        except (PromptError, EngineBusy) as error:
+            answer.fail(error)
+        except Exception as error:
+            logger.exception("request %s: its prompt could not be prepared", answer.request_id)
+            answer.fail(error)
+        else:
+            self._hand_over(answer, sequence)
+        if answer.ended:
+            self.release(answer)
+
+    def _sequence(self, answer: Answer, settings: RequestSettings, prompt: list[int]) -> Sequence:
+        facts = self._model.facts
+        resumed = list(settings.resume_token_ids)
+        if resumed:
+            answer.replay(self._model.reader.checked(resumed, "earlier answer"))
+        max_tokens = self._limits.fit(len(prompt), settings.max_tokens, facts.max_model_len)
+        self._limits.check_kv(len(prompt) + max_tokens, self._reserved() - answer.reserved)
+        answer.prompt_tokens = len(prompt)
+        answer.reserved = len(prompt) + max_tokens
+        eos = () if settings.ignore_eos else facts.eos_token_ids
+        return Sequence(
+            request_id=answer.request_id,
+            prompt=prompt,
+            max_tokens=max_tokens,
+            sampling=settings.sampling,
+            stop_ids=settings.stop_token_ids.union(eos),
+            deliver=lambda event: answer.take(event, settings.stop_token_ids),
+            emitted=resumed,
+        )
+
+    def _hand_over(self, answer: Answer, sequence: Sequence) -> None:
+        if not answer.ended and sequence.emitted and sequence.emitted[-1] in sequence.stop_ids:
+            answer.finish("stop")
+        elif not answer.ended and len(sequence.emitted) >= sequence.max_tokens:
+            answer.finish("length")
+        if not answer.ended:
+            self._sequences[answer.request_id] = sequence
+            self._thread.post(lambda: self._batch.add(sequence))
+
+    def _deliver(self, events: Events) -> None:
+        for sequence, event in events:
+            sequence.deliver(event)
+            if isinstance(event.error, EngineFailed):
+                self._failure = event.error
+            answer = self._answers.get(sequence.request_id)
+            if answer is not None and answer.ended:
+                self.release(answer)
