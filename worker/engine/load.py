@@ -35,25 +35,11 @@ def _fake(config: WorkerConfig) -> BaseEngine:
 
 
 def _batched(config: WorkerConfig, models: Path) -> BaseEngine:
+    from worker.engine.batched import BatchedEngine  # noqa: PLC0415 (only when chosen)
+
     try:
-        from worker.engine.batched import BatchedEngine  # noqa: PLC0415 (MLX, when chosen)
-    except ImportError as error:
-        raise ConfigError(
-            f"worker {config.id!r}: the engine 'batched' needs MLX, which cannot be imported here ({error});"
-            " install studiofleet[worker]"
-        ) from error
-    try:
-        return BatchedEngine(
-            config.model,
-            models=models,
-            max_num_seqs=config.max_num_seqs,
-            max_waiting=config.waiting_room,
-            max_model_len=config.max_model_len,
-            kv_tokens=config.kv_tokens,
-            prefix_cache_mb=config.prefix_cache_mb,
-            **config.engine_options,
-        )
-    except (TypeError, ValueError) as error:
+        return BatchedEngine.from_config(config, models)
+    except ValueError as error:
         raise ConfigError(f"worker {config.id!r}: {error}") from error
 
 

@@ -1,0 +1,112 @@
+import pytest
+
+from protocol.messages import Generate
+from protocol.values import ChatMessage, ContentPart, SamplingParams, ToolCall, ToolSpec
+from worker.request import (
+    UNKNOWN_ROOM,
+    chat_messages,
+    chat_tools,
+    engine_arguments,
+    prompt_bytes,
+    room,
+    unsupported,
+)
+
+
+def generate(**fields):
+    sampling = SamplingParams(**fields.pop("sampling", {}))
+    return Generate(request_id="r", attempt=1, model="m", sampling=sampling, seed=5, **fields)
+
+
+def arguments(request, can_resume=True):
+    return engine_arguments(request, "r", None, can_resume=can_resume)
+
+
+def test_settings_at_their_default_are_not_passed():
+    assert arguments(generate(sampling={"max_tokens": 9, "stop": ("x",)})) == {
+        "max_tokens": 9,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "request_id": "r",
+        "attempt": 1,
+        "seed": 5,
+        "top_k": 0,
+        "min_p": 0.0,
+    }
+
+
+def test_other_settings_are_passed_under_their_names():
+    given = arguments(
+        generate(sampling={"ignore_eos": True, "stop_token_ids": (1, 2), "presence_penalty": 0.5})
+    )
+    assert (given["ignore_eos"], given["stop_token_ids"], given["presence_penalty"]) == (True, [1, 2], 0.5)
+
+
+def test_resuming_is_asked_only_of_engines_that_can():
+    request = generate(resume_token_ids=(4, 5))
+    assert arguments(request)["resume_token_ids"] == [4, 5]
+    assert "resume_token_ids" not in arguments(request, can_resume=False)
+
+
+@pytest.mark.parametrize(
+    ("asked", "model", "tokens"), [(7, 100, 7), (None, 100, 100), (None, None, UNKNOWN_ROOM)]
+)
+def test_the_room_for_an_answer(asked, model, tokens):
+    assert room(generate(sampling={"max_tokens": asked}), model) == tokens
+
+
+def test_the_size_of_a_prompt_is_that_of_its_text():
+    assert prompt_bytes(generate(prompt="höre")) == 5
+    parts = (ContentPart(type="text", text="ab"), ContentPart(type="text", text="c"))
+    messages = (ChatMessage(role="system", content="12"), ChatMessage(role="user", content=parts))
+    assert prompt_bytes(generate(messages=messages)) == 5
+
+
+def test_messages_take_the_form_of_chat_templates():
+    call = ToolCall(id="c", name="f", arguments="{}")
+    messages = (
+        ChatMessage(role="user", content="hi", name="Ann"),
+        ChatMessage(role="user", content=(ContentPart(type="text", text="part"),)),
+        ChatMessage(role="assistant", tool_calls=(call,)),
+        ChatMessage(role="tool", content="42", tool_call_id="c"),
+    )
+    assert chat_messages(generate(messages=messages)) == [
+        {"role": "user", "content": "hi", "name": "Ann"},
+        {"role": "user", "content": [{"type": "text", "text": "part"}]},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+        },
+        {"role": "tool", "content": "42", "tool_call_id": "c"},
+    ]
+
+
+def test_tools_take_their_usual_form():
+    assert chat_tools(generate()) is None
+    tools = chat_tools(generate(tools=(ToolSpec(name="f", parameters={"type": "object"}),)))
+    assert tools == [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+
+
+IMAGE = ChatMessage(role="user", content=(ContentPart(type="image", frame=1),))
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"prompt": (1, 2)}, "token ids"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"template_options": {"enable_thinking": False}}, "template options"),
+        ({"tools": (ToolSpec(name="f"),)}, "tools"),
+        ({"messages": (IMAGE,)}, "text only"),
+    ],
+)
+def test_what_cannot_be_done_is_said(fields, words):
+    problem = unsupported(generate(**fields), tools=False)
+    assert problem is not None
+    assert words in problem
+
+
+def test_ordinary_requests_and_tools_where_they_are_known_are_fine():
+    assert unsupported(generate(prompt="hi"), tools=False) is None
+    assert unsupported(generate(tools=(ToolSpec(name="f"),)), tools=True) is None

@@ -1,0 +1,291 @@
+"""The life of requests in a worker: admitted, run by the engine, told of, ended. No sockets here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from protocol.errors import ErrorCode
+from protocol.messages import Accepted, Delta, Failed, Finished, Generate, Message, Rejected
+from protocol.values import Capacity, Load
+from worker.admission import Admission, NoPlace, estimated_tokens
+from worker.answer import Answer
+from worker.engine.base import BaseEngine, EngineBusy, GenerationOutput
+from worker.engine.output import EngineFailed, EngineLoad, FleetEngine, PromptError
+from worker.outbox import TurnOutbox
+from worker.request import chat_messages, chat_tools, engine_arguments, prompt_bytes, room, unsupported
+
+logger = logging.getLogger(__name__)
+
+Send = Callable[[str, Message], None]
+End = Finished | Failed | Rejected
+
+
+class Key(NamedTuple):
+    """Names a request in hand: ids are unique to a gateway, and attempts may overlap for a moment."""
+
+    gateway: str
+    request_id: str
+    attempt: int
+
+
+@dataclass
+class Held:
+    """One admitted request."""
+
+    key: Key
+    request: Generate
+    answer: Answer
+    since: float
+    task: asyncio.Task[End] | None = None
+    verdict: Failed | None = None
+    """What to say when it is cancelled; None: nothing."""
+    seen_at: float = field(default=0.0)
+
+
+class Core:
+    """Owns the requests in hand, one task each; lives on the event loop.
+
+    `send` takes what is to be said to a gateway, `freed` is called when places came free without
+    a message that says so, `broken` when the engine is beyond help.
+    """
+
+    def __init__(
+        self,
+        engine: BaseEngine,
+        capacity: Capacity,
+        send: Send,
+        *,
+        freed: Callable[[], None],
+        broken: Callable[[str], None],
+    ) -> None:
+        self._engine = engine
+        self._admission = Admission(capacity)
+        self._send = send
+        self._freed = freed
+        self._broken = broken
+        self._held: dict[Key, Held] = {}
+        self._outboxes: dict[str, TurnOutbox] = {}
+        self._flush_due = False
+        self.closed: str | None = "engine_busy"
+        """Why nothing new is taken (a reason of `Rejected`); None while requests are taken."""
+        self.max_model_len: int | None = None
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
+    def generate(self, gateway: str, request: Generate) -> None:
+        """Take the request or reject it, at once; the rest happens in its own task."""
+        loop = asyncio.get_running_loop()
+        key = Key(gateway, request.request_id, request.attempt)
+        if key in self._held:
+            logger.warning("request %s: attempt %s came twice", request.request_id, request.attempt)
+            return
+        if self.closed is not None:
+            self._say(gateway, self._rejected(request, self.closed, 1.0))
+            return
+        problem = unsupported(request, tools=self._uses_tools())
+        if problem is not None:
+            self._say(gateway, self._with_load(_failed(request, ErrorCode.UNSUPPORTED, problem)))
+            return
+        try:
+            tokens = estimated_tokens(prompt_bytes(request))
+            answer_tokens = room(request, self.max_model_len)
+            self._admission.admit(key, tokens, answer_tokens, self._engine_load(), loop.time())
+        except NoPlace as busy:
+            self._say(gateway, self._rejected(request, "engine_busy", busy.retry_after_s))
+            return
+        held = Held(key, request, Answer(request, loop.time()), loop.time(), seen_at=loop.time())
+        self._held[key] = held
+        self._say(gateway, Accepted(request_id=key.request_id, attempt=key.attempt, load=self.load()))
+        held.task = loop.create_task(self._run(held))
+        held.task.add_done_callback(lambda task: self._ended(held, task))
+        logger.debug("request %s: attempt %s accepted from %s", key.request_id, key.attempt, gateway)
+
+    def abort(self, gateway: str, request_id: str) -> None:
+        """End the request, whatever its phase, and say nothing. Unknown ids are ignored."""
+        for held in self._of(gateway):
+            if held.key.request_id == request_id:
+                self._cancel(held, None)
+
+    def abandon(self, why: str, gateway: str | None = None) -> None:
+        """End all requests (of one gateway) as lost, so that they go on elsewhere."""
+        for held in tuple(self._held.values()):
+            if gateway is None or held.key.gateway == gateway:
+                logger.warning("request %s: given up: %s", held.key.request_id, why)
+                message = f"the worker gave the request up: {why}"
+                self._cancel(held, _failed(held.request, ErrorCode.WORKER_LOST, message))
+
+    async def ended(self) -> None:
+        """Wait until nothing is in hand."""
+        while tasks := [held.task for held in self._held.values() if held.task is not None]:
+            await asyncio.wait(tasks)
+            await asyncio.sleep(0)
+
+    def load(self) -> Load:
+        fleet = isinstance(self._engine, FleetEngine)
+        return self._admission.load(self._engine_load() if fleet else None)
+
+    def step_age_s(self) -> float:
+        """How long nothing came out of the engine although something is pending."""
+        if isinstance(self._engine, FleetEngine):
+            return self._engine.load().step_age_s
+        now = asyncio.get_running_loop().time()
+        return min((now - held.seen_at for held in self._held.values()), default=0.0)
+
+    def flush(self) -> None:
+        """Hand over what this turn brought."""
+        self._flush_due = False
+        for gateway, outbox in self._outboxes.items():
+            for message in outbox.take():
+                self._send(gateway, message)
+
+    # --- one request ---
+
+    async def _run(self, held: Held) -> End:
+        try:
+            async with asyncio.timeout(held.request.time_left_s) as scope:
+                return await self._consume(held)
+        except TimeoutError as error:
+            if not scope.expired():
+                return self._engine_fault(held, error)
+            late = "the time for the answer is over"
+            return _failed(held.request, ErrorCode.DEADLINE_EXCEEDED, late)
+        except Exception as error:  # noqa: BLE001 (an engine may raise anything; it concerns this request)
+            return self._end_after(held, error)
+
+    def _end_after(self, held: Held, error: Exception) -> End:
+        if isinstance(error, EngineBusy) and not held.answer.started:
+            return self._rejected(held.request, "engine_busy", getattr(error, "retry_after_s", 1.0))
+        if isinstance(error, PromptError):
+            return _prompt_failed(held.request, error)
+        if isinstance(error, EngineFailed):
+            self._broken(str(error))
+            return _failed(held.request, ErrorCode.WORKER_LOST, f"the worker's engine failed: {error}")
+        return self._engine_fault(held, error)
+
+    async def _consume(self, held: Held) -> Finished:
+        """Everything from the call of the engine to the end of its answer."""
+        stream = self._call(held)
+        loop = asyncio.get_running_loop()
+        try:
+            async for output in stream:
+                held.seen_at = loop.time()
+                self._take(held, output)
+                if held.answer.finished is not None:
+                    return held.answer.finished
+        finally:
+            await _close(stream, held.key.request_id)
+        raise RuntimeError("the engine's stream ended without a finished item")
+
+    def _call(self, held: Held) -> AsyncIterator[GenerationOutput]:
+        request = held.request
+        can_resume = bool(getattr(type(self._engine), "can_resume", False))
+        arguments = engine_arguments(
+            request, self._engine_id(held.key), self.max_model_len, can_resume=can_resume
+        )
+        if isinstance(request.prompt, str):
+            return self._engine.stream_generate(request.prompt, **arguments)
+        return self._engine.stream_chat(chat_messages(request), tools=chat_tools(request), **arguments)
+
+    def _take(self, held: Held, output: GenerationOutput) -> None:
+        if not held.answer.started:
+            self._admission.started(held.key, output.prompt_tokens)
+            self._say(held.key.gateway, held.answer.start(output, held.seen_at))
+        delta = held.answer.feed(output, held.seen_at)
+        if delta is not None:
+            self._say(held.key.gateway, delta)
+
+    def _ended(self, held: Held, task: asyncio.Task[End]) -> None:
+        """The task is over, or was cancelled before it began: the place is free, and that is said."""
+        del self._held[held.key]
+        self._admission.release(held.key, asyncio.get_running_loop().time())
+        message: End | None
+        if task.cancelled():
+            message = held.verdict
+        elif (error := task.exception()) is not None:
+            logger.error("request %s: a fault of the worker", held.key.request_id, exc_info=error)
+            message = _failed(held.request, ErrorCode.INTERNAL_ERROR, "the worker met a fault")
+        else:
+            message = task.result()
+        if message is None:
+            logger.debug("request %s: aborted", held.key.request_id)
+            self._freed()
+        else:
+            self._say(held.key.gateway, self._with_load(message))
+
+    def _engine_fault(self, held: Held, error: Exception) -> Failed:
+        what = f"{type(error).__name__}: {error}"
+        logger.error("request %s: the engine failed: %s", held.key.request_id, what)
+        return _failed(held.request, ErrorCode.ENGINE_FAILED, f"the engine failed: {what}")
+
+    # --- small things ---
+
+    def _cancel(self, held: Held, verdict: Failed | None) -> None:
+        """Once only: a second cancel would break into the closing of the stream."""
+        if held.task is not None and not held.task.cancelling():
+            held.verdict = verdict
+            held.task.cancel()
+
+    def _of(self, gateway: str) -> list[Held]:
+        return [held for held in self._held.values() if held.key.gateway == gateway]
+
+    def _engine_id(self, key: Key) -> str:
+        """The request's id; longer where another one of that id is still in hand."""
+        if sum(other.request_id == key.request_id for other in self._held) == 1:
+            return key.request_id
+        return f"{key.request_id}/{key.gateway}/{key.attempt}"
+
+    def _uses_tools(self) -> bool:
+        return not isinstance(self._engine, FleetEngine) or self._engine.facts().tools
+
+    def _engine_load(self) -> EngineLoad:
+        return self._engine.load() if isinstance(self._engine, FleetEngine) else EngineLoad()
+
+    def _rejected(self, request: Generate, reason: str, retry_after_s: float) -> Rejected:
+        return Rejected(
+            request_id=request.request_id,
+            attempt=request.attempt,
+            load=self.load(),
+            reason=reason,
+            retry_after_s=retry_after_s,
+        )
+
+    def _with_load(self, message: End) -> End:
+        return replace(message, load=self.load())
+
+    def _say(self, gateway: str, message: Message | Delta) -> None:
+        self._outboxes.setdefault(gateway, TurnOutbox()).add(message)
+        if not self._flush_due:
+            self._flush_due = True
+            asyncio.get_running_loop().call_soon(self.flush)
+
+
+async def _close(stream: Any, request_id: str) -> None:
+    close = getattr(stream, "aclose", None)
+    if close is None:
+        return
+    try:
+        await close()
+    except Exception:
+        logger.exception("request %s: the engine's stream could not be closed", request_id)
+
+
+def _failed(request: Generate, code: ErrorCode, message: str) -> Failed:
+    return Failed(
+        request_id=request.request_id, attempt=request.attempt, code=code, message=message, load=Load()
+    )
+
+
+def _prompt_failed(request: Generate, error: PromptError) -> Failed:
+    code = ErrorCode.INVALID_REQUEST
+    if error.reason == ErrorCode.CONTEXT_LENGTH_EXCEEDED:
+        code = ErrorCode.CONTEXT_LENGTH_EXCEEDED
+    param = "prompt" if request.prompt is not None else "messages"
+    return replace(_failed(request, code, str(error)), param=None if error.reason == "settings" else param)

@@ -1,0 +1,108 @@
+"""From a `Generate` message to the call of an engine. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from protocol.messages import Generate
+from protocol.values import ChatMessage, SamplingParams
+
+UNKNOWN_ROOM = 4096
+"""Tokens of an answer at most, where neither the request nor the model says."""
+
+_PLAIN = {"max_tokens", "temperature", "top_p", "top_k", "min_p", "stop"}
+_DEFAULTS = SamplingParams()
+
+
+def unsupported(request: Generate, *, tools: bool) -> str | None:
+    """What of the request this worker cannot do, in words. None: it can do all of it."""
+    if request.prompt is not None and not isinstance(request.prompt, str):
+        return "prompts of token ids are not supported; send text"
+    if request.response_format is not None:
+        return "response_format is not supported by this worker"
+    if request.template_options:
+        return "template options are not supported by this worker"
+    if request.tools and not tools:
+        return f"the model {request.model!r} does not use tools; leave `tools` out"
+    if any(part.frame is not None for message in request.messages for part in _parts(message)):
+        return f"the model {request.model!r} takes text only"
+    return None
+
+
+def prompt_bytes(request: Generate) -> int:
+    """The size of the prompt's text."""
+    if isinstance(request.prompt, str):
+        return len(request.prompt.encode())
+    return sum(len(text.encode()) for message in request.messages for text in _texts(message))
+
+
+def room(request: Generate, max_model_len: int | None) -> int:
+    """How many new tokens are asked for at most."""
+    wanted = request.sampling.max_tokens
+    if wanted is not None:
+        return wanted
+    return UNKNOWN_ROOM if max_model_len is None else max_model_len
+
+
+def engine_arguments(
+    request: Generate, engine_id: str, max_model_len: int | None, *, can_resume: bool
+) -> dict[str, Any]:
+    """The keyword arguments of `stream_chat` or `stream_generate`, under vLLM's names."""
+    sampling = request.sampling
+    arguments = {
+        "max_tokens": room(request, max_model_len),
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "request_id": engine_id,
+        "attempt": request.attempt,
+        "seed": request.seed,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+    }
+    for name in SamplingParams.__struct_fields__:
+        value = getattr(sampling, name)
+        if name not in _PLAIN and value != getattr(_DEFAULTS, name):
+            arguments[name] = list(value) if isinstance(value, tuple) else value
+    if request.resume_token_ids and can_resume:
+        arguments["resume_token_ids"] = list(request.resume_token_ids)
+    return arguments
+
+
+def chat_messages(request: Generate) -> list[dict[str, Any]]:
+    """The conversation in OpenAI's form, as chat templates read it."""
+    return [_chat_message(message) for message in request.messages]
+
+
+def chat_tools(request: Generate) -> list[dict[str, Any]] | None:
+    """The tools in OpenAI's form; None where there are none."""
+    if not request.tools:
+        return None
+    return [{"type": "function", "function": msgspec.to_builtins(tool)} for tool in request.tools]
+
+
+def _parts(message: ChatMessage) -> tuple[Any, ...]:
+    return () if isinstance(message.content, str) else message.content
+
+
+def _texts(message: ChatMessage) -> list[str]:
+    return [message.content] if isinstance(message.content, str) else [part.text for part in message.content]
+
+
+def _chat_message(message: ChatMessage) -> dict[str, Any]:
+    parts = _parts(message)
+    content: Any = [{"type": part.type, "text": part.text} for part in parts] if parts else message.content
+    given: dict[str, Any] = {"role": message.role, "content": content or ""}
+    if message.name:
+        given["name"] = message.name
+    if message.reasoning:
+        given["reasoning_content"] = message.reasoning
+    if message.tool_call_id:
+        given["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        given["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+    return given
