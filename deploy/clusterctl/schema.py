@@ -13,22 +13,22 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from protocol.config import ClusterConfig
+from protocol.config import ClusterConfig, WorkerConfig
 
 
 def schema_text() -> str:
     """The schema as the committed file has it."""
     schema: dict[str, Any] = msgspec.json.schema(ClusterConfig)
-    tables = schema["$defs"]["ClusterConfig"]["properties"]
-    for name in _not_built():
-        del tables[name]
+    for struct in (ClusterConfig, WorkerConfig):
+        for name in not_built(struct):
+            del schema["$defs"][struct.__name__]["properties"][name]
     document = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "cluster.toml", **schema}
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _not_built() -> list[str]:
-    """Tables that `parse` refuses: part of the format, without a type yet."""
-    return [name for name, hint in get_type_hints(ClusterConfig).items() if hint is Any]
+def not_built(struct: type[msgspec.Struct]) -> set[str]:
+    """Keys that `parse` refuses: part of the format, without a type yet."""
+    return {name for name, hint in get_type_hints(struct).items() if hint is Any}
 
 
 def main() -> None:
