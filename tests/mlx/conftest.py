@@ -1,0 +1,50 @@
+"""The embedded model, made ready once a session, and engines on it."""
+
+import importlib.util
+import os
+from contextlib import asynccontextmanager
+
+import pytest
+
+from protocol.addresses import models_folder
+from worker.engine.base import run_blocking_startup_work
+from worker.engine.batched import BatchedEngine
+from worker.engine.embedded import ensure_embedded
+
+
+def pytest_collection_modifyitems(items):
+    """Everything in this folder needs MLX."""
+    missing = importlib.util.find_spec("mlx") is None
+    for item in items:
+        if item.path.is_relative_to(os.path.dirname(__file__)):
+            item.add_marker(pytest.mark.mlx)
+            item.add_marker(pytest.mark.timeout(600))
+            if missing:
+                item.add_marker(pytest.mark.skip(reason="mlx is not installed"))
+
+
+@pytest.fixture(scope="session")
+def models():
+    """The shared models folder, with the embedded model in it."""
+    folder = models_folder(os.environ)
+    ensure_embedded(folder, lambda done, doing: None)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def make_engine(models):
+    """Starts engines on the embedded model, and stops them."""
+
+    @asynccontextmanager
+    async def make(max_num_seqs=2, max_waiting=0, **options):
+        engine = BatchedEngine(
+            "embedded", models=models, max_num_seqs=max_num_seqs, max_waiting=max_waiting, **options
+        )
+        await run_blocking_startup_work(engine.prepare_for_start)
+        await engine.start()
+        try:
+            yield engine
+        finally:
+            await engine.stop()
+
+    return make
