@@ -1,0 +1,209 @@
+"""`cluster-gateway --config FILE --id ID`: from arguments to a serving process, and to its end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import uvicorn
+import zmq
+
+from gateway.app import make_app
+from gateway.client import Wire
+from gateway.cluster import Cluster
+from protocol import config
+from protocol.addresses import AddressError, Home, endpoint, split_http
+from protocol.config import ClusterConfig, ConfigError, GatewayConfig
+from protocol.errors import ClusterError, ErrorCode
+from protocol.folders import socket_folder
+from protocol.states import ExitCode
+
+logger = logging.getLogger("gateway")
+
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+_KEEP_ALIVE_S = 75
+"""Longer than clients keep idle connections, so that they close first."""
+_POLL_S = 0.05
+
+
+class StartError(Exception):
+    """The gateway cannot start until a person changes something: what, in words."""
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn without its signal handlers: stopping is decided here."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _options(arguments)
+    home = Home.from_environment(os.environ)
+    try:
+        cluster_config = _read_config(options.config)
+        gateway = cluster_config.gateway_named(options.id)
+        logging.basicConfig(level=cluster_config.log.level.upper(), format=_LOG_FORMAT, stream=sys.stderr)
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        listener = _bind_http(gateway)
+        wire = _bind_wire(gateway, home, cluster_config)
+    except (ConfigError, AddressError, StartError) as error:
+        sys.stderr.write(f"cluster-gateway: {error}\n")
+        return ExitCode.MISCONFIGURED
+    try:
+        asyncio.run(_Gateway(cluster_config, gateway, home, options.config).serve(listener, wire))
+    except Exception:
+        logger.exception("the gateway failed")
+        return ExitCode.FAULT
+    return ExitCode.OK
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="cluster-gateway", description="Serve one gateway of the cluster.")
+    parser.add_argument("--config", type=Path, required=True, help="the cluster.toml")
+    parser.add_argument("--id", required=True, help="the id of a gateway in it")
+    return parser.parse_args(arguments)
+
+
+def _read_config(path: Path) -> ClusterConfig:
+    try:
+        return config.parse(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartError(f"{path} cannot be read: {error}") from error
+
+
+def _bind_http(gateway: GatewayConfig) -> socket.socket:
+    host, port = split_http(gateway.http)
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(512)
+    except OSError as error:
+        raise StartError(
+            f"{gateway.http} cannot be bound ({error.strerror or error}); stop the process that has it,"
+            f" or choose another address for the gateway {gateway.id!r}"
+        ) from error
+    return listener
+
+
+def _bind_wire(gateway: GatewayConfig, home: Home, cluster_config: ClusterConfig) -> Wire:
+    endpoints = [endpoint(listen, gateway.id, home) for listen in gateway.listen]
+    if "ipc" in gateway.listen:
+        socket_folder(home)
+    try:
+        return Wire(endpoints, cluster_config.heartbeat.interval_s)
+    except zmq.ZMQError as error:
+        raise StartError(
+            f"{' and '.join(endpoints)} cannot be bound ({error}); stop the process that has it,"
+            f" or choose another address to listen on for the gateway {gateway.id!r}"
+        ) from error
+
+
+class _Gateway:
+    """The life of the process, on its event loop."""
+
+    def __init__(self, cluster_config: ClusterConfig, gateway: GatewayConfig, home: Home, path: Path) -> None:
+        self._config = cluster_config
+        self._gateway = gateway
+        self._url_file = home.http_url(gateway.id)
+        self._path = path
+        self._stop = asyncio.Event()
+
+    async def serve(self, listener: socket.socket, wire: Wire) -> None:
+        cluster = Cluster(self._config, self._gateway.id, wire)
+        cluster.url = _url_of(listener)
+        server = self._server(cluster)
+        self._handle_signals(cluster)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            await _until(lambda: server.started or serving.done())
+            self._url_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._url_file.write_text(cluster.url + "\n")
+            logger.info("gateway %s serves %s", self._gateway.id, cluster.url)
+            stopping = asyncio.create_task(self._stop.wait())
+            await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            await self._drain(cluster)
+            server.should_exit = True
+            await serving
+        finally:
+            self._url_file.unlink(missing_ok=True)
+            wire.close(linger_ms=1000)
+        logger.info("gateway %s ends", self._gateway.id)
+
+    def _server(self, cluster: Cluster) -> _Server:
+        limits = self._config.limits
+        app = make_app(cluster, limits, lambda: len(server.server_state.connections))
+        settings = uvicorn.Config(
+            app,
+            http="httptools",
+            loop="asyncio",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=2,
+        )
+        server = _Server(settings)
+        return server
+
+    def _handle_signals(self, cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._asked_to_stop, cluster)
+        loop.add_signal_handler(signal.SIGHUP, self._reload, cluster)
+
+    def _asked_to_stop(self, cluster: Cluster) -> None:
+        if cluster.stopping:
+            logger.warning("asked twice to stop: %d requests are cut off", cluster.open_streams)
+            self._url_file.unlink(missing_ok=True)
+            os._exit(ExitCode.OK)
+        logger.info("asked to stop: %d requests are finished first", cluster.open_streams)
+        cluster.stopping = True
+        self._stop.set()
+
+    def _reload(self, cluster: Cluster) -> None:
+        """Learn which workers are configured now; all else holds until the next start."""
+        try:
+            cluster.catalog.configured = _read_config(self._path).workers
+        except (ConfigError, StartError) as error:
+            logger.error("the configuration was not read again, the old one holds: %s", error)
+            return
+        logger.info("read the configuration again: %d workers", len(cluster.catalog.configured))
+
+    async def _drain(self, cluster: Cluster) -> None:
+        """Let requests finish; what is still there at the end of its time is told so."""
+        cluster.stopping = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._config.limits.drain_timeout_s):
+                await _until(lambda: cluster.open_streams == 0)
+        message = "this gateway is shutting down; ask again, or ask another"
+        cluster.dispatcher.fail_all(ClusterError(ErrorCode.SHUTTING_DOWN, message))
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 (at start and end only)
+        await asyncio.sleep(_POLL_S)
+
+
+def _url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Which models there are: those of the configuration, and those that workers brought along."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway import routing
+from gateway.registry import Registry, WorkerView
+from protocol.config import WorkerConfig
+from protocol.errors import ClusterError, ErrorCode
+
+
+class Catalog:
+    """Owns the configured workers, which change when the configuration is read again."""
+
+    def __init__(self, configured: Sequence[WorkerConfig], registry: Registry) -> None:
+        self.configured = configured
+        self._registry = registry
+
+    def configured_ids(self) -> set[str]:
+        return {worker.id for worker in self.configured}
+
+    def models(self) -> dict[str, list[str]]:
+        """Names with aliases, in a stable order."""
+        return routing.served_models(self.configured, self._registry.views())
+
+    def named(self, asked: str | None) -> str:
+        """The model that a client's name means; the only one where it gives none. Raises `ClusterError`."""
+        models = self.models()
+        model = routing.resolve(asked, models)
+        if model is not None:
+            return model
+        served = ", ".join(models) or "none"
+        if asked is None:
+            raise ClusterError(
+                ErrorCode.INVALID_REQUEST,
+                f"model is missing; served are: {served}",
+                param="model",
+                reason="missing_required_parameter",
+            )
+        raise ClusterError(
+            ErrorCode.MODEL_NOT_FOUND,
+            f"the model {asked[:200]!r} does not exist; served are: {served}",
+            param="model",
+        )
+
+    def workers_of(self, model: str) -> list[WorkerView]:
+        return [view for view in self._registry.views() if view.serves(model)]
+
+    def is_hopeless(self, model: str) -> bool:
+        return routing.is_hopeless(model, self.configured, self._registry.views())
+
+    def unready(self) -> list[str]:
+        """Configured models that no worker serves at the moment."""
+        names = dict.fromkeys(worker.name for worker in self.configured)
+        return [name for name in names if not any(view.is_ready for view in self.workers_of(name))]

@@ -1,0 +1,159 @@
+"""The gateway's side of the wire: one ROUTER socket on the event loop. A thin shell.
+
+The socket's descriptor is edge-triggered: every wake-up reads until nothing is left, every send
+is followed by another look, and a tick looks anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+import zmq
+
+from gateway.flight import Sent
+from gateway.membership import Membership
+from protocol import codec
+from protocol.codec import MAX_MESSAGE_BYTES, FrameError
+from protocol.messages import GatewayMessage
+
+logger = logging.getLogger(__name__)
+
+_BATCH = 256
+"""Messages read at one go, before others have their turn."""
+_TICK_S = 0.1
+_COMPLAIN_S = 10.0
+"""Bad frames are logged once in so long."""
+
+_OPTIONS = {
+    zmq.ROUTER_MANDATORY: 1,
+    zmq.LINGER: 0,
+    zmq.SNDHWM: 256,
+    zmq.RCVHWM: 1024,
+    zmq.MAXMSGSIZE: MAX_MESSAGE_BYTES,
+    zmq.HEARTBEAT_IVL: 2000,
+    zmq.HEARTBEAT_TIMEOUT: 6000,
+    zmq.HEARTBEAT_TTL: 6000,
+    zmq.HANDSHAKE_IVL: 10_000,
+    zmq.BACKLOG: 512,
+    zmq.TCP_KEEPALIVE: 1,
+    zmq.TCP_KEEPALIVE_IDLE: 30,
+    zmq.TCP_KEEPALIVE_INTVL: 10,
+    zmq.TCP_KEEPALIVE_CNT: 3,
+}
+
+
+def _descriptor(socket: zmq.Socket[bytes]) -> int:
+    return int(socket.getsockopt(zmq.FD))
+
+
+class Wire:
+    """Owns the ROUTER socket and its monitor. The `Transport` of everything pure."""
+
+    def __init__(self, endpoints: Iterable[str], ping_interval_s: float) -> None:
+        """Bind all endpoints. Raises `zmq.ZMQError` when one is taken."""
+        self._ping_interval_s = ping_interval_s
+        self._context = zmq.Context(io_threads=1)
+        self._socket = self._context.socket(zmq.ROUTER)
+        for option, value in _OPTIONS.items():
+            self._socket.setsockopt(option, value)
+        try:
+            for endpoint in endpoints:
+                self._socket.bind(endpoint)
+        except zmq.ZMQError:
+            self._context.destroy(linger=0)
+            raise
+        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._membership: Membership
+        self._also_tick: Callable[[float], None]
+        self._started = False
+        self._look_planned = False
+        self._complained_at = float("-inf")
+        self.bad_frames = 0
+
+    def start(self, membership: Membership, also_tick: Callable[[float], None]) -> None:
+        """Read from now on. `also_tick` is called ten times a second."""
+        self._membership = membership
+        self._also_tick = also_tick
+        self._started = True
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(_descriptor(self._socket), self._drain)
+        self._loop.add_reader(_descriptor(self._monitor), self._disconnections)
+        self._ticks = self._loop.call_later(_TICK_S, self._tick)
+        self._pings = self._loop.call_later(self._ping_interval_s, self._ping)
+
+    def close(self, linger_ms: int) -> None:
+        if self._started:
+            self._ticks.cancel()
+            self._pings.cancel()
+            self._loop.remove_reader(_descriptor(self._socket))
+            self._loop.remove_reader(_descriptor(self._monitor))
+        self._socket.disable_monitor()
+        self._context.destroy(linger=linger_ms)
+
+    def send(self, connection: bytes, message: GatewayMessage) -> Sent:
+        try:
+            self._socket.send_multipart([connection, *codec.encode(message)], zmq.NOBLOCK)
+        except zmq.Again:
+            return Sent.BUSY
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            self._loop.call_soon(self._lost, connection)
+            return Sent.LOST
+        if not self._look_planned:
+            self._look_planned = True
+            self._loop.call_soon(self._drain)
+        return Sent.OK
+
+    def _drain(self) -> None:
+        self._look_planned = False
+        for _ in range(_BATCH):
+            try:
+                connection, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._receive(connection, frames)
+        self._loop.call_soon(self._drain)
+
+    def _receive(self, connection: bytes, frames: list[bytes]) -> None:
+        now = self._loop.time()
+        try:
+            message, _parts = codec.decode(frames)
+        except FrameError as error:
+            self.bad_frames += 1
+            if now - self._complained_at >= _COMPLAIN_S:
+                self._complained_at = now
+                logger.warning(
+                    "a peer sent bytes that are no message (%d so far): %s", self.bad_frames, error
+                )
+            return
+        try:
+            self._membership.receive(connection, message, now)
+        except Exception:  # one bad message must not end the loop that serves all
+            logger.exception("a %s could not be handled", type(message).__name__)
+
+    def _lost(self, connection: bytes) -> None:
+        self._membership.lost(connection, self._loop.time(), "its connection closed")
+
+    def _disconnections(self) -> None:
+        """Some peer is gone; which one, only a send to each tells."""
+        seen = False
+        while int(self._monitor.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            self._monitor.recv_multipart(zmq.NOBLOCK)
+            seen = True
+        if seen:
+            self._membership.ping(self._loop.time())
+
+    def _tick(self) -> None:
+        self._ticks = self._loop.call_later(_TICK_S, self._tick)
+        self._drain()
+        self._disconnections()
+        now = self._loop.time()
+        self._membership.tick(now)
+        self._also_tick(now)
+
+    def _ping(self) -> None:
+        self._pings = self._loop.call_later(self._ping_interval_s, self._ping)
+        self._membership.ping(self._loop.time())

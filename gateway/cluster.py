@@ -1,0 +1,91 @@
+"""The cluster as the HTTP side sees it: open a stream for a request, close it, look at the state."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from typing import Any
+
+from gateway import status
+from gateway.catalog import Catalog
+from gateway.client import Wire
+from gateway.dispatch import Dispatcher
+from gateway.membership import Membership
+from gateway.registry import Registry
+from gateway.stream import Stream
+from protocol import __version__
+from protocol.addresses import is_loopback, split_http
+from protocol.config import ClusterConfig
+from protocol.errors import ClusterError, ErrorCode
+from protocol.messages import Generate
+from protocol.states import WorkerState
+
+logger = logging.getLogger(__name__)
+
+
+class Cluster:
+    """Owns the registry, the dispatcher and the open streams of one gateway. On the event loop."""
+
+    def __init__(self, config: ClusterConfig, gateway_id: str, wire: Wire) -> None:
+        gateway = config.gateway_named(gateway_id)
+        loop = asyncio.get_running_loop()
+        self._id = gateway_id
+        self._clock = loop.time
+        self._limits = config.limits
+        self._streams: dict[str, Stream] = {}
+        rng = random.Random()  # noqa: S311 (spreads load, guards nothing)
+        takes_fakes = gateway.allow_fake or is_loopback(split_http(gateway.http)[0])
+        self.registry = Registry(config.heartbeat, takes_fakes=takes_fakes)
+        self.catalog = Catalog(config.workers, self.registry)
+        self.dispatcher = Dispatcher(config, self.registry, self.catalog, wire, rng)
+        self._membership = Membership(gateway_id, self.registry, self.catalog, self.dispatcher, wire)
+        self.stopping = False
+        self.url = ""
+        wire.start(self._membership, self._tick)
+
+    def open(self, request: Generate, size: int, *, live: bool) -> Stream:
+        """The stream of the answer. Raises `ClusterError`. Call `close` in any case."""
+        if self.stopping:
+            message = "this gateway is shutting down; ask again, or ask another"
+            raise ClusterError(ErrorCode.SHUTTING_DOWN, message)
+        stream = Stream(self._limits, self._clock, live=live)
+        self.dispatcher.submit(request, stream, size, self._clock())
+        self._streams[request.request_id] = stream
+        return stream
+
+    def close(self, request_id: str) -> None:
+        """Abort the request if it is not over, and free all that it holds. Idempotent."""
+        self._streams.pop(request_id, None)
+        self.dispatcher.cancel(request_id, self._clock())
+
+    def _tick(self, now: float) -> None:
+        for stream in list(self._streams.values()):
+            stream.tick(now)
+
+    @property
+    def open_streams(self) -> int:
+        return len(self._streams)
+
+    @property
+    def is_ready(self) -> bool:
+        """Every configured model can be asked, and the gateway takes requests."""
+        return not self.stopping and not self.catalog.unready()
+
+    def state(self) -> dict[str, Any]:
+        """What `GET /admin/state` tells."""
+        now = self._clock()
+        gateway = {
+            "id": self._id,
+            "url": self.url,
+            "state": WorkerState.DRAINING if self.stopping else WorkerState.READY,
+            "pid": os.getpid(),
+            "version": __version__,
+            "streams": self.dispatcher.running,
+            "queued": self.dispatcher.queued,
+        }
+        queued = self.dispatcher.queued_by_model()
+        queues = [{"model": model, "waiting": waiting} for model, waiting in sorted(queued.items())]
+        workers = status.workers(self.catalog.configured, self.registry.views(), now)
+        return {"gateways": [gateway], "workers": workers, "queues": queues}

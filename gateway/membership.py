@@ -1,0 +1,138 @@
+"""Who belongs to the fleet: hello, heartbeat, goodbye, silence. Pure but for the transport.
+
+Requests are passed on to the dispatcher, which also learns when a worker comes or goes.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from gateway.catalog import Catalog
+from gateway.dispatch import Dispatcher
+from gateway.flight import Sent, Transport
+from gateway.registry import Registry
+from protocol.messages import (
+    PROTOCOL_VERSION,
+    Abort,
+    Accepted,
+    AnyMessage,
+    Deltas,
+    Failed,
+    Finished,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    Ping,
+    Rejected,
+    Started,
+    Unknown,
+    Welcome,
+    WhoAreYou,
+)
+
+FORGET_LOST_S = 300.0
+"""A lost worker that the configuration does not name is remembered so long: it may be restarting."""
+
+logger = logging.getLogger(__name__)
+
+
+class Membership:
+    """Takes every message that comes from the workers' side. Called from the event loop only."""
+
+    def __init__(
+        self,
+        gateway_id: str,
+        registry: Registry,
+        catalog: Catalog,
+        dispatcher: Dispatcher,
+        transport: Transport,
+    ) -> None:
+        self._gateway_id = gateway_id
+        self._registry = registry
+        self._catalog = catalog
+        self._dispatcher = dispatcher
+        self._transport = transport
+        self.ignored = 0
+        """Messages of kinds that this version does not know, or that gateways do not take."""
+
+    def receive(self, connection: bytes, message: AnyMessage | Unknown, now: float) -> None:
+        if isinstance(message, Hello):
+            self._hello(connection, message, now)
+            return
+        worker = self._registry.at(connection)
+        if worker is None:
+            if self._registry.should_ask(connection, now):
+                self._transport.send(connection, WhoAreYou(gateway_id=self._gateway_id))
+            return
+        self._registry.heard(connection, now)
+        match message:
+            case Deltas():
+                self._dispatcher.deltas(connection, message)
+            case Heartbeat():
+                self._registry.heartbeat(connection, message, now)
+                self._dispatcher.pump(now)
+            case Accepted() | Rejected() | Started() | Finished() | Failed():
+                self._dispatcher.answer(worker, message, now)
+            case Goodbye():
+                logger.info("worker %s leaves: %s", worker.worker_id, message.reason)
+                self._leave(connection, now, died=False, why=message.reason, forget=True)
+            case _:
+                self.ignored += 1
+                logger.debug("ignored a message of kind %s", type(message).__name__)
+
+    def _hello(self, connection: bytes, hello: Hello, now: float) -> None:
+        refused = self._registry.refusal(hello)
+        welcome = Welcome(gateway_id=self._gateway_id, protocol=PROTOCOL_VERSION, refused=refused)
+        if refused:
+            logger.warning("refused: %s", refused)
+            self._registry.refuse(connection, now)
+            self._transport.send(connection, welcome)
+            return
+        older = self._registry.other_connection(connection, hello.worker_id)
+        if older:
+            self._fence(older, connection, hello, now)
+        if self._registry.at(connection) is None:
+            logger.info(
+                "worker %s (%s, pid %d) serves %s", hello.worker_id, hello.node, hello.pid, hello.card.name
+            )
+        self._registry.hello(connection, hello, now)
+        self._transport.send(connection, welcome)
+        self._dispatcher.pump(now)
+
+    def _fence(self, older: bytes, newer: bytes, hello: Hello, now: float) -> None:
+        """One worker id, two connections: the newest process holds, and its newest connection.
+
+        What was under way on a connection of the same process may have lost messages, so it is
+        ended there and begun anew.
+        """
+        view = self._registry.at(older)
+        if view is not None and view.incarnation == hello.incarnation:
+            for request_id in self._dispatcher.requests_at(older):
+                self._transport.send(newer, Abort(request_id=request_id))
+        self._registry.refuse(older, now)
+        same = view is not None and view.incarnation == hello.incarnation
+        self._leave(older, now, died=not same, why="it connected again" if same else "a newer process came")
+
+    def lost(self, connection: bytes, now: float, why: str) -> None:
+        """The peer is gone. Idempotent."""
+        worker = self._registry.at(connection)
+        if worker is not None:
+            logger.warning("worker %s is lost: %s", worker.worker_id, why)
+            self._leave(connection, now, died=True, why=why)
+
+    def _leave(self, connection: bytes, now: float, *, died: bool, why: str, forget: bool = False) -> None:
+        view = self._registry.leave(connection, why if died else "", forget=forget)
+        if view is not None:
+            self._dispatcher.lost(view, now, died=died, why=why)
+
+    def ping(self, now: float) -> None:
+        """Say that somebody reads, and find out who is gone: only a send tells."""
+        for connection in self._registry.connections():
+            if self._transport.send(connection, Ping(gateway_id=self._gateway_id)) is Sent.LOST:
+                self.lost(connection, now, "its connection closed")
+
+    def tick(self, now: float) -> None:
+        for connection in self._registry.silent(now):
+            self.lost(connection, now, "it is silent")
+        self._registry.forget(now - FORGET_LOST_S, self._catalog.configured_ids())
+        self._dispatcher.tick(now)

@@ -1,0 +1,157 @@
+"""Around every request: its id, its path without variants, errors as JSON, one line in the log.
+
+Plain ASGI: anything that stands between handler and client would hide back-pressure and departures.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.body import Headers, discard_body, header
+from gateway.failures import render
+from protocol.errors import ClusterError, ErrorCode
+
+logger = logging.getLogger(__name__)
+
+_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_CORS = [
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-expose-headers", b"x-request-id, x-worker-id, retry-after"),
+]
+_PREFLIGHT = [
+    *_CORS,
+    (b"access-control-allow-methods", b"GET, POST, HEAD, OPTIONS"),
+    (b"access-control-allow-headers", b"*, authorization"),
+    (b"access-control-max-age", b"600"),
+]
+_CLOSES = frozenset({ErrorCode.REQUEST_TOO_LARGE, ErrorCode.REQUEST_TIMEOUT})
+"""After these the rest of the request is still on its way, so that the connection cannot go on."""
+
+
+class Reply:
+    """The answer under way. Handlers find it in `scope["state"]["reply"]`.
+
+    `raw` writes past all that stands between; only for body messages.
+    """
+
+    def __init__(self, send: Send, request_id: str, extra: list[tuple[bytes, bytes]]) -> None:
+        self.raw = send
+        self.request_id = request_id
+        self.status = 0
+        self.worker_id = ""
+        self.model = ""
+        self._extra = extra
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            request_id = self.request_id.encode()
+            ids = [(b"x-request-id", request_id), (b"request-id", request_id)]
+            message = {**message, "headers": [*message.get("headers", ()), *ids, *self._extra]}
+        await self.raw(message)
+
+    async def whole(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.raw({"type": "http.response.body", "body": body})
+
+    async def fail(self, error: ClusterError, receive: Receive) -> None:
+        """Answer with the error, unless the status has gone out."""
+        if self.status:
+            return
+        answer = render(error)
+        if error.code not in _CLOSES:
+            await self.whole(answer.status, answer.headers, answer.body)
+            return
+        headers = [*answer.headers, (b"connection", b"close")]
+        await self.send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await self.raw({"type": "http.response.body", "body": answer.body, "more_body": True})
+        if error.code is ErrorCode.REQUEST_TOO_LARGE:
+            await discard_body(receive)
+        await self.raw({"type": "http.response.body", "body": b""})
+
+
+class Entrance:
+    """The outermost layer of the application."""
+
+    def __init__(self, app: ASGIApp, has_room: Callable[[], bool]) -> None:
+        self._app = app
+        self._has_room = has_room
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"a connection of type {scope['type']!r}, though only HTTP is served")
+        began = time.monotonic()
+        scope["path"] = path = plain_path(scope["path"])
+        reply = Reply(send, request_id(scope["headers"]), [] if path.startswith("/admin") else _CORS)
+        scope["state"] = {"reply": reply}
+        try:
+            await self._answer(scope, receive, reply)
+        except ClusterError as error:
+            if error.code is ErrorCode.CLIENT_CLOSED_REQUEST:
+                reply.status = reply.status or 499
+            await reply.fail(error, receive)
+        except Exception:
+            logger.exception("request %s failed by a mistake of ours", reply.request_id)
+            await reply.fail(_mistake(), receive)
+        finally:
+            _log(scope, reply, time.monotonic() - began)
+
+    async def _answer(self, scope: Scope, receive: Receive, reply: Reply) -> None:
+        if scope["method"] == "OPTIONS":
+            await reply.whole(204, _PREFLIGHT[len(_CORS) :], b"")
+            return
+        if not self._has_room() and not scope["path"].startswith("/health"):
+            message = "this gateway has as many connections as it takes; ask again later"
+            raise ClusterError(ErrorCode.OVERLOADED, message)
+        try:
+            await self._app(scope, receive, reply.send)
+        except HTTPException as error:
+            if error.status_code != 405 or reply.status:
+                raise
+            allowed = (error.headers or {}).get("Allow", "")
+            message = f"{scope['method']} is not possible here; use {allowed}"
+            answer = render(ClusterError(ErrorCode.METHOD_NOT_ALLOWED, message))
+            await reply.whole(405, [*answer.headers, (b"allow", allowed.encode())], answer.body)
+
+
+def plain_path(path: str) -> str:
+    """One spelling for each path: no `/v1`, no doubled or trailing slash."""
+    path = re.sub(r"/{2,}", "/", path)
+    if path == "/v1" or path.startswith("/v1/"):
+        path = path[3:]
+    return path.rstrip("/") or "/"
+
+
+def request_id(headers: Headers) -> str:
+    """The client's own id where it is harmless, else a new one."""
+    for name in (b"x-request-id", b"x-client-request-id"):
+        given = header(headers, name)
+        if _ID.fullmatch(given):
+            return given
+    return f"req-{secrets.token_hex(12)}"
+
+
+def _mistake() -> ClusterError:
+    return ClusterError(
+        ErrorCode.INTERNAL_ERROR, "the gateway failed by a mistake of its own; its log tells more"
+    )
+
+
+def _log(scope: Scope, reply: Reply, seconds: float) -> None:
+    logger.info(
+        "request %s: %s %s -> %d, %.3f s, model %s, worker %s",
+        reply.request_id,
+        scope["method"],
+        scope["path"][:200].encode("unicode_escape").decode(),
+        reply.status,
+        seconds,
+        reply.model or "-",
+        reply.worker_id or "-",
+    )

@@ -1,0 +1,252 @@
+"""What the workers said of themselves: one frozen view a worker, replaced at each message.
+
+Pure: connections are bytes, time is an argument. A view is never fresher than the last message,
+so the worker alone decides whether it takes a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from protocol.config import HeartbeatConfig
+from protocol.messages import PROTOCOL_VERSION, Heartbeat, Hello
+from protocol.states import WorkerState
+from protocol.values import Capacity, Load, ModelCard
+
+FIRST_SERVICE_S = 10.0
+"""How long a request is assumed to take until one was measured."""
+
+_EWMA = 0.2
+_replace = msgspec.structs.replace
+
+
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker as its last messages show it."""
+
+    connection: bytes
+    """Its ROUTER identity; empty when it is not connected."""
+    worker_id: str
+    incarnation: str
+    node: str
+    pid: int
+    card: ModelCard
+    capacity: Capacity
+    state: str
+    heard_at: float
+    """When anything came from it."""
+    heartbeat_at: float
+    gateways: int = 1
+    progress: float | None = None
+    detail: str = ""
+    load: Load = Load()
+    prefill_tokens_per_s: float = 0.0
+    unconfirmed: int = 0
+    """Requests sent to it that it has neither accepted nor rejected."""
+    paused_until: float = 0.0
+    """It rejected, and is left alone until then."""
+    service_s: float = FIRST_SERVICE_S
+    rejected: int = 0
+    last_error: str = ""
+
+    @property
+    def places(self) -> int:
+        return self.capacity.max_num_seqs + self.capacity.max_waiting
+
+    @property
+    def taken(self) -> int:
+        return self.load.running + self.load.waiting + self.unconfirmed
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self.connection) and self.state == WorkerState.READY
+
+    def serves(self, model: str) -> bool:
+        return self.card.name == model
+
+
+class Registry:
+    """All workers by id, the connected ones by connection too."""
+
+    def __init__(self, heartbeat: HeartbeatConfig, *, takes_fakes: bool) -> None:
+        self._heartbeat = heartbeat
+        self._takes_fakes = takes_fakes
+        self._workers: dict[str, WorkerView] = {}
+        self._ids: dict[bytes, str] = {}
+        self._strangers: dict[bytes, float] = {}
+
+    def views(self) -> Iterable[WorkerView]:
+        """Every worker known, those that were lost too (with an empty connection)."""
+        return self._workers.values()
+
+    def connections(self) -> list[bytes]:
+        return list(self._ids)
+
+    def at(self, connection: bytes) -> WorkerView | None:
+        worker_id = self._ids.get(connection)
+        return None if worker_id is None else self._workers[worker_id]
+
+    def refusal(self, hello: Hello) -> str:
+        """Why this worker is not taken, with the cure; empty when it is."""
+        ours, theirs = PROTOCOL_VERSION, hello.protocol
+        if ours[0] != theirs[0]:
+            return (
+                f"worker {hello.worker_id!r} speaks protocol {theirs[0]}.{theirs[1]}, this gateway"
+                f" {ours[0]}.{ours[1]}; run the same version of Studiofleet on both"
+            )
+        if hello.card.engine == "fake" and not self._takes_fakes:
+            return (
+                f"worker {hello.worker_id!r} has the fake engine, and this gateway is open to other"
+                " machines; remove the worker, or set allow_fake = true for the gateway"
+            )
+        known = self._workers.get(hello.worker_id)
+        if known is not None and known.connection and known.incarnation > hello.incarnation:
+            return f"a newer process of worker {hello.worker_id!r} is registered; stop this one"
+        return ""
+
+    def hello(self, connection: bytes, hello: Hello, now: float) -> None:
+        """Take the worker, or its new card. An older connection must have left before."""
+        known = self._workers.get(hello.worker_id)
+        same = known is not None and known.incarnation == hello.incarnation
+        self._strangers.pop(connection, None)
+        self._ids[connection] = hello.worker_id
+        self._workers[hello.worker_id] = WorkerView(
+            connection=connection,
+            worker_id=hello.worker_id,
+            incarnation=hello.incarnation,
+            node=hello.node,
+            pid=hello.pid,
+            card=hello.card,
+            capacity=hello.capacity,
+            state=hello.state,
+            heard_at=now,
+            heartbeat_at=now,
+            gateways=max(1, hello.gateways),
+            load=known.load if known is not None and known.connection else Load(),
+            unconfirmed=known.unconfirmed if known is not None and known.connection else 0,
+            service_s=known.service_s if known is not None and same else FIRST_SERVICE_S,
+            rejected=known.rejected if known is not None else 0,
+            last_error=known.last_error if known is not None else "",
+        )
+
+    def other_connection(self, connection: bytes, worker_id: str) -> bytes:
+        """An older connection of that worker, which has to leave; empty when there is none."""
+        known = self._workers.get(worker_id)
+        return known.connection if known is not None and known.connection != connection else b""
+
+    def heartbeat(self, connection: bytes, beat: Heartbeat, now: float) -> None:
+        view = self.at(connection)
+        if view is None:
+            return
+        self._workers[view.worker_id] = _replace(
+            view,
+            state=beat.state,
+            load=beat.load,
+            progress=beat.progress,
+            detail=beat.detail,
+            prefill_tokens_per_s=beat.prefill_tokens_per_s,
+            last_error=beat.detail if beat.state == WorkerState.FAILED else view.last_error,
+            heard_at=now,
+            heartbeat_at=now,
+            paused_until=0.0,
+        )
+
+    def heard(self, connection: bytes, now: float) -> None:
+        self._update(connection, heard_at=now)
+
+    def loaded(self, connection: bytes, load: Load) -> None:
+        """The load that came with a message about a request."""
+        self._update(connection, load=load)
+
+    def sent(self, connection: bytes) -> None:
+        view = self.at(connection)
+        if view is not None:
+            self._update(connection, unconfirmed=view.unconfirmed + 1)
+
+    def confirmed(self, connection: bytes) -> None:
+        """The worker answered, or is not asked any more."""
+        view = self.at(connection)
+        if view is not None:
+            self._update(connection, unconfirmed=max(0, view.unconfirmed - 1))
+
+    def rejected(self, connection: bytes, until: float) -> None:
+        view = self.at(connection)
+        if view is not None:
+            self._update(connection, rejected=view.rejected + 1, paused_until=until)
+
+    def pause(self, connection: bytes, until: float) -> None:
+        self._update(connection, paused_until=until)
+
+    def served(self, connection: bytes, seconds: float) -> None:
+        """A request is complete after so long: the worker may be asked again at once."""
+        view = self.at(connection)
+        if view is None:
+            return
+        first = view.service_s == FIRST_SERVICE_S
+        average = seconds if first else view.service_s + _EWMA * (seconds - view.service_s)
+        self._update(connection, service_s=max(0.001, average), paused_until=0.0)
+
+    def failed(self, connection: bytes, error: str) -> None:
+        self._update(connection, last_error=error, paused_until=0.0)
+
+    def released(self, connection: bytes) -> None:
+        """A request was aborted there: its place counts as free before the worker says so."""
+        view = self.at(connection)
+        if view is None:
+            return
+        load = view.load
+        if load.running:
+            load = _replace(load, running=load.running - 1)
+        elif load.waiting:
+            load = _replace(load, waiting=load.waiting - 1)
+        self._update(connection, load=load)
+
+    def leave(self, connection: bytes, error: str, *, forget: bool) -> WorkerView | None:
+        """The connection is gone. The worker stays known, unless it left for good."""
+        worker_id = self._ids.pop(connection, None)
+        if worker_id is None:
+            return None
+        view = self._workers[worker_id]
+        if forget:
+            del self._workers[worker_id]
+        else:
+            self._workers[worker_id] = _replace(
+                view,
+                connection=b"",
+                state=WorkerState.STOPPED,
+                load=Load(),
+                unconfirmed=0,
+                progress=None,
+                last_error=error or view.last_error,
+            )
+        return view
+
+    def forget(self, before: float, keep: Collection[str]) -> None:
+        """Drop workers that were lost before that time."""
+        for view in list(self._workers.values()):
+            if not view.connection and view.heard_at < before and view.worker_id not in keep:
+                del self._workers[view.worker_id]
+
+    def silent(self, now: float) -> list[bytes]:
+        """Connections from which nothing came for too long."""
+        lost_s = self._heartbeat.lost_s
+        return [c for c, worker_id in self._ids.items() if now - self._workers[worker_id].heard_at >= lost_s]
+
+    def should_ask(self, connection: bytes, now: float) -> bool:
+        """Whether a peer that is not registered should be asked who it is: not at each message."""
+        if now < self._strangers.get(connection, now):
+            return False
+        if len(self._strangers) > 1000:
+            self._strangers = {peer: until for peer, until in self._strangers.items() if until > now}
+        self._strangers[connection] = now + self._heartbeat.interval_s
+        return True
+
+    def refuse(self, connection: bytes, now: float) -> None:
+        """Leave a refused peer alone for a while."""
+        self._strangers[connection] = now + self._heartbeat.lost_s
+
+    def _update(self, connection: bytes, **changes: object) -> None:
+        view = self.at(connection)
+        if view is not None:
+            self._workers[view.worker_id] = _replace(view, **changes)

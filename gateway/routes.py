@@ -1,0 +1,121 @@
+"""The reading routes: models, health, state, metrics. Each a few lines."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gateway.chat import ChatCompletions
+from gateway.cluster import Cluster
+from gateway.metrics import CONTENT_TYPE, Metrics
+from protocol import __version__
+from protocol.addresses import is_loopback
+from protocol.errors import ClusterError, ErrorCode
+
+_CREATED = 0
+"""When a model was made is not known; every gateway has to say the same."""
+
+
+def json_response(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def model_object(cluster: Cluster, name: str, aliases: list[str]) -> dict[str, Any]:
+    """One model, under all the names by which clients look for its facts."""
+    workers = cluster.catalog.workers_of(name)
+    card = next((view.card for view in workers), None)
+    length = min((view.card.max_model_len for view in workers if view.card.max_model_len), default=None)
+    loaded = any(view.is_ready for view in workers)
+    created = datetime.datetime.fromtimestamp(_CREATED, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "id": name,
+        "object": "model",
+        "created": _CREATED,
+        "owned_by": "studiofleet",
+        "type": "model",
+        "display_name": name,
+        "created_at": created,
+        "lifecycle": "active",
+        "root": name,
+        "parent": None,
+        "permission": [],
+        "aliases": aliases,
+        "max_model_len": length,
+        "context_length": length,
+        "max_context_length": length,
+        "loaded_context_length": length if loaded else None,
+        "state": "loaded" if loaded else "not-loaded",
+        "input_modalities": list(card.modalities) if card else ["text"],
+        "output_modalities": ["text"],
+        "capabilities": ["tool_use"] if card and card.tools else [],
+        "meta": {"n_ctx": length, "n_ctx_train": length},
+    }
+
+
+class Pages:
+    """The handlers, over one cluster."""
+
+    def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
+        self._cluster = cluster
+        self._metrics = metrics
+
+    async def root(self, request: Request) -> Response:
+        return json_response({"name": "studiofleet", "version": __version__})
+
+    async def models(self, request: Request) -> Response:
+        names = self._cluster.catalog.models()
+        data = [model_object(self._cluster, name, aliases) for name, aliases in names.items()]
+        ids = list(names)
+        return json_response(
+            {
+                "object": "list",
+                "data": data,
+                "models": [],
+                "has_more": False,
+                "first_id": ids[0] if ids else None,
+                "last_id": ids[-1] if ids else None,
+            }
+        )
+
+    async def model(self, request: Request) -> Response:
+        name = self._cluster.catalog.named(request.path_params["model"])
+        return json_response(model_object(self._cluster, name, self._cluster.catalog.models()[name]))
+
+    async def live(self, request: Request) -> Response:
+        return json_response({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        if self._cluster.is_ready:
+            return json_response({"status": "ready"})
+        if self._cluster.stopping:
+            return json_response({"status": "shutting_down"}, 503)
+        return json_response({"status": "not_ready", "models": self._cluster.catalog.unready()}, 503)
+
+    async def state(self, request: Request) -> Response:
+        client = request.client
+        if client is None or not is_loopback(client.host):
+            raise ClusterError(ErrorCode.FORBIDDEN, "the cluster's state is told on this machine only")
+        return json_response(self._cluster.state())
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE.decode()})
+
+
+def routes(pages: Pages, chat: ChatCompletions) -> list[Route]:
+    """Paths as `middleware.plain_path` leaves them."""
+    return [
+        Route("/chat/completions", chat, methods=["POST"]),
+        Route("/models", pages.models),
+        Route("/models/{model:path}", pages.model),
+        Route("/health", pages.live),
+        Route("/health/live", pages.live),
+        Route("/health/ready", pages.ready),
+        Route("/admin/state", pages.state),
+        Route("/metrics", pages.metrics),
+        Route("/", pages.root),
+    ]

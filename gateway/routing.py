@@ -1,0 +1,87 @@
+"""Which model a name means, and which worker a request goes to. Pure.
+
+The view of a worker is always a little old, and there may be several gateways: the choice is the
+best of three sampled candidates, as the best of all would send every gateway to the same one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable, Sequence
+
+from gateway.registry import WorkerView
+from protocol.config import WorkerConfig
+from protocol.states import WorkerState
+
+_SAMPLES = 3
+_CANNOT_SERVE = frozenset({WorkerState.FAILED, WorkerState.PARKED})
+
+
+def drain_cost(view: WorkerView) -> float:
+    """Seconds until the worker would be done with all it has, and with one request more."""
+    prefill = view.load.prefill_tokens / view.prefill_tokens_per_s if view.prefill_tokens_per_s else 0.0
+    batches = (view.taken + 1) / view.capacity.max_num_seqs
+    return prefill + batches * view.service_s + _memory_cost(view)
+
+
+def _memory_cost(view: WorkerView) -> float:
+    if not view.capacity.kv_tokens:
+        return 0.0
+    used = min(view.load.kv_tokens / view.capacity.kv_tokens, 0.99)
+    return 0.15 * used / (1 - used)
+
+
+def candidates(
+    views: Iterable[WorkerView], model: str, now: float, *, tried: Collection[str], suspect_s: float
+) -> list[WorkerView]:
+    """Workers that seem to have a place; silent ones only where there is no other."""
+    free = [
+        view
+        for view in views
+        if view.is_ready
+        and view.serves(model)
+        and view.taken < view.places
+        and view.paused_until <= now
+        and view.worker_id not in tried
+    ]
+    heard = [view for view in free if now - view.heartbeat_at < suspect_s]
+    return heard or free
+
+
+def cheapest(found: Sequence[WorkerView], rng: random.Random) -> WorkerView | None:
+    """The best of three of them."""
+    if len(found) > _SAMPLES:
+        found = rng.sample(found, _SAMPLES)
+    return min(found, key=drain_cost, default=None)
+
+
+def served_models(configured: Iterable[WorkerConfig], views: Iterable[WorkerView]) -> dict[str, list[str]]:
+    """Every model's name with its aliases: configured ones first, then registered ones by name."""
+    models: dict[str, list[str]] = {}
+    named = [(worker.name, worker.aliases) for worker in configured]
+    named += sorted((view.card.name, view.card.aliases) for view in views)
+    for name, aliases in named:
+        known = models.setdefault(name, [])
+        known.extend(alias for alias in aliases if alias not in known)
+    return models
+
+
+def resolve(asked: str | None, models: dict[str, list[str]]) -> str | None:
+    """The model that a name or alias means; the only one where no name is given."""
+    if asked is None:
+        return next(iter(models)) if len(models) == 1 else None
+    if asked in models:
+        return asked
+    return next((name for name, aliases in models.items() if asked in aliases), None)
+
+
+def is_hopeless(model: str, configured: Iterable[WorkerConfig], views: Iterable[WorkerView]) -> bool:
+    """Whether every worker of the model says that it cannot serve.
+
+    A worker that is configured or known but not connected may be starting: that is hope.
+    """
+    views = list(views)
+    connected = {view.worker_id for view in views if view.connection}
+    if any(worker.name == model and worker.id not in connected for worker in configured):
+        return False
+    return all(view.connection and view.state in _CANNOT_SERVE for view in views if view.serves(model))

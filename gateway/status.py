@@ -1,0 +1,72 @@
+"""The workers as `GET /admin/state` shows them: those that spoke, and those only configured. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gateway.registry import WorkerView
+from protocol.config import WorkerConfig
+from protocol.states import WorkerState
+
+
+def workers(
+    configured: Iterable[WorkerConfig], views: Iterable[WorkerView], now: float
+) -> list[dict[str, Any]]:
+    """Configured ones in their order, then the others by id."""
+    seen = {view.worker_id: _seen(view, now) for view in views}
+    found = [seen.pop(c.id) if c.id in seen else _unseen(c) for c in configured]
+    return found + [seen[worker_id] for worker_id in sorted(seen)]
+
+
+def _seen(view: WorkerView, now: float) -> dict[str, Any]:
+    return {
+        "id": view.worker_id,
+        "model": view.card.name,
+        "aliases": list(view.card.aliases),
+        "node": view.node,
+        "engine": view.card.engine,
+        "state": view.state,
+        "detail": view.detail if view.connection else "not connected",
+        "progress": view.progress,
+        "pid": view.pid if view.connection else None,
+        "incarnation": view.incarnation,
+        "running": view.load.running,
+        "waiting": view.load.waiting,
+        "max_num_seqs": view.capacity.max_num_seqs,
+        "max_waiting": view.capacity.max_waiting,
+        "prefill_tokens": view.load.prefill_tokens,
+        "kv_tokens": view.load.kv_tokens,
+        "rejected": view.rejected,
+        "breaker": "closed",
+        "last_error": view.last_error,
+        "restarts": None,
+        "heartbeat_age_s": round(max(0.0, now - view.heartbeat_at), 3),
+    }
+
+
+def _unseen(config: WorkerConfig) -> dict[str, Any]:
+    """A worker that is configured but has not said anything yet."""
+    return {
+        "id": config.id,
+        "model": config.name,
+        "aliases": list(config.aliases),
+        "node": config.node,
+        "engine": config.engine,
+        "state": WorkerState.STOPPED,
+        "detail": "not connected",
+        "progress": None,
+        "pid": None,
+        "incarnation": None,
+        "running": 0,
+        "waiting": 0,
+        "max_num_seqs": config.max_num_seqs,
+        "max_waiting": config.waiting_room,
+        "prefill_tokens": 0,
+        "kv_tokens": 0,
+        "rejected": 0,
+        "breaker": "closed",
+        "last_error": "",
+        "restarts": None,
+        "heartbeat_age_s": None,
+    }

@@ -1,0 +1,124 @@
+"""The answer to one request between the dispatcher, which fills it, and the endpoint, which writes it.
+
+A list and a future rather than a queue: what comes while the client is slow is joined.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from gateway.registry import WorkerView
+from protocol.config import LimitsConfig
+from protocol.errors import ClusterError
+from protocol.messages import Delta, Finished, Started
+
+
+class Stream:
+    """One request's answer so far. Everything happens on the event loop."""
+
+    def __init__(self, limits: LimitsConfig, clock: Callable[[], float], *, live: bool) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._live = live
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._writer: asyncio.Task[object] | None = None
+        self._size = 0
+        self._quiet_since = clock()
+        self._began_at = self._quiet_since
+        self._first_token_at: float | None = None
+        self.worker: WorkerView | None = None
+        self.end: Finished | None = None
+        self.error: ClusterError | None = None
+        self.gone = False
+        """The client left."""
+        self.silent = False
+        """Nothing was written for so long that a sign of life is due."""
+        self.overrun = False
+        """The client read too slowly; its writer was cancelled."""
+
+    # --- filled by the dispatcher ---
+
+    def started(self, worker: WorkerView, message: Started) -> None:
+        self.worker = worker
+        self._wake()
+
+    def delta(self, delta: Delta) -> None:
+        if self._first_token_at is None:
+            self._first_token_at = self._clock()
+        if delta.text:
+            self._text.append(delta.text)
+        if delta.reasoning:
+            self._reasoning.append(delta.reasoning)
+        if self._live and (delta.text or delta.reasoning):
+            self._size += len(delta.text) + len(delta.reasoning)
+            self._wake()
+
+    def finished(self, worker: WorkerView, message: Finished) -> None:
+        self.worker = worker
+        self.end = message
+        self._wake()
+
+    def failed(self, error: ClusterError) -> None:
+        self.error = error
+        self._wake()
+
+    # --- told by the shell ---
+
+    def leave(self) -> None:
+        """The client is gone."""
+        self.gone = True
+        self._wake()
+
+    def tick(self, now: float) -> None:
+        """Look at the two ways in which a stream can stand still."""
+        if self._writer is not None:
+            too_long = now - self._quiet_since >= self._limits.stream_stall_s
+            if self._size > self._limits.stream_buffer_bytes or (too_long and self._size):
+                self.overrun = True
+                self._writer.cancel()
+        elif self._live and now - self._quiet_since >= self._limits.keepalive_s:
+            self.silent = True
+            self._wake()
+
+    # --- read by the endpoint ---
+
+    @property
+    def is_over(self) -> bool:
+        return self.end is not None or self.error is not None or self.gone
+
+    def seconds(self) -> tuple[float | None, float]:
+        """To the first token, and until now."""
+        first = self._first_token_at
+        return None if first is None else first - self._began_at, self._clock() - self._began_at
+
+    async def changed(self) -> None:
+        """Wait for news. What came before the call is none: look first."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def take(self) -> tuple[str, str]:
+        """Text and reasoning since the last call."""
+        text, reasoning = "".join(self._text), "".join(self._reasoning)
+        self._text.clear()
+        self._reasoning.clear()
+        self._size = 0
+        return text, reasoning
+
+    def writing(self) -> None:
+        """A write begins; if it takes too long, this task is cancelled."""
+        self._quiet_since = self._clock()
+        self._writer = asyncio.current_task()
+
+    def written(self) -> None:
+        self._writer = None
+        self.silent = False
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,81 @@
+"""The lines of all models with their limits: who may stand in one, for how long, and what else is said."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from gateway import queue
+from gateway.catalog import Catalog
+from gateway.flight import Flight
+from protocol.config import QueueConfig
+from protocol.errors import ClusterError, ErrorCode
+
+
+class WaitingRoom:
+    """Owns the lines. A flight that stands in one has its ticket there."""
+
+    def __init__(self, config: QueueConfig, catalog: Catalog, rng: random.Random) -> None:
+        self._config = config
+        self._catalog = catalog
+        self._rng = rng
+        self._lines: dict[str, queue.Line] = {}
+
+    def models(self) -> list[str]:
+        return list(self._lines)
+
+    def counts(self) -> dict[str, int]:
+        return {model: len(line) for model, line in self._lines.items()}
+
+    def head(self, model: str) -> queue.Ticket | None:
+        return self._line(model).head
+
+    def enter(self, flight: Flight, now: float) -> None:
+        """Let it wait: at the end, or where it stood before.
+
+        Raises `ClusterError` when the line is full, or when no worker can come.
+        """
+        if self._catalog.is_hopeless(flight.model):
+            message = f"no worker for {flight.model!r} can serve; ask the operator to look at its state"
+            raise ClusterError(ErrorCode.NO_WORKER_AVAILABLE, message)
+        if flight.ticket is None:
+            flight.ticket = self._ticket(flight, now)
+        self._line(flight.model).enter(flight.ticket)
+
+    def exempt(self, flight: Flight) -> None:
+        """It was at a worker once: neither a line's length nor its time limit may end it."""
+        flight.ticket = queue.Ticket(flight.number, flight.request_id, flight.size, math.inf)
+
+    def leave(self, flight: Flight) -> None:
+        """Idempotent."""
+        if flight.ticket is not None:
+            self._line(flight.model).leave(flight.ticket)
+
+    def expired(self, model: str, now: float) -> list[tuple[str, ClusterError]]:
+        """Requests that waited too long, with what to say to them."""
+        line = self._line(model)
+        message = f"no worker for {model!r} became free in time; ask again later"
+        return [
+            (
+                ticket.request_id,
+                ClusterError(ErrorCode.QUEUE_TIMEOUT, message, retry_after_s=self._retry_after_s(model)),
+            )
+            for ticket in line.expired(now)
+        ]
+
+    def _ticket(self, flight: Flight, now: float) -> queue.Ticket:
+        workers = self._catalog.workers_of(flight.model)
+        limit = queue.max_requests(self._config, workers)
+        if not self._line(flight.model).has_room(flight.size, limit):
+            message = f"all workers for {flight.model!r} are busy and the queue is full; ask again later"
+            wait_s = self._retry_after_s(flight.model)
+            raise ClusterError(ErrorCode.OVERLOADED, message, retry_after_s=wait_s)
+        expires_at = now + queue.time_limit_s(self._config, workers)
+        return queue.Ticket(flight.number, flight.request_id, flight.size, expires_at)
+
+    def _retry_after_s(self, model: str) -> float:
+        waiting = len(self._line(model))
+        return queue.retry_after_s(waiting, self._catalog.workers_of(model), self._rng)
+
+    def _line(self, model: str) -> queue.Line:
+        return self._lines.setdefault(model, queue.Line())
