@@ -48,6 +48,13 @@ def settled_environment(environ: Mapping[str, str], folder: Path, home: Home) ->
     return settled
 
 
+def available_cores() -> int:
+    """Those that this process may use, where the system tells."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def child_environment(
     spec: Spec, config: ClusterConfig, environ: Mapping[str, str], cores: int
 ) -> dict[str, str]:

@@ -145,17 +145,15 @@ def size_of(log: Path) -> int:
 
 
 def describe_exit(code: int | None, words: str) -> str:
-    """Why a process ended, for people."""
+    """Why a process ended, for people; `words` are its last, which explain only an exit of its own."""
     if code is None:
-        ending = "it ended"
-    elif code < 0:
-        try:
-            ending = f"ended by {signal.Signals(-code).name}"
-        except ValueError:
-            ending = f"ended by signal {-code}"
-    else:
-        ending = f"exit code {code}"
-    return f"{words} ({ending})" if words else ending
+        return "it ended"
+    if code >= 0:
+        return f"{words} (exit code {code})" if words else f"exit code {code}"
+    try:
+        return f"ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"ended by signal {-code}"
 
 
 def launch_detached(

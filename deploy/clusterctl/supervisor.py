@@ -21,7 +21,7 @@ from typing import assert_never
 from clusterctl import supervision
 from clusterctl.admin import observe_ready
 from clusterctl.control import NAME, ControlServer, Reply, Request, view_of
-from clusterctl.launching import child_environment, command_of, specs_of
+from clusterctl.launching import available_cores, child_environment, command_of, specs_of
 from clusterctl.locks import AlreadyLockedError, locked
 from clusterctl.processes import (
     Child,
@@ -187,7 +187,7 @@ class Supervisor:
     def _start(self, process: Process) -> None:
         spec, log = process.spec, self._log(process.spec.id)
         self._log_sizes[spec.id] = size_of(log)
-        environ = child_environment(spec, self._config, self._environ, os.cpu_count() or 1)
+        environ = child_environment(spec, self._config, self._environ, available_cores())
         try:
             child = launch(self._command(spec, self._config_file), environ, self._home.path, log)
         except OSError as error:

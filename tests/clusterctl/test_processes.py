@@ -47,7 +47,7 @@ def test_no_log_no_words(tmp_path):
     [
         (70, "it broke", "it broke (exit code 70)"),
         (70, "", "exit code 70"),
-        (-9, "", "ended by SIGKILL"),
+        (-9, "all was well", "ended by SIGKILL"),
         (-250, "", "ended by signal 250"),
         (None, "", "it ended"),
     ],
