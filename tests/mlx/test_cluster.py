@@ -1,0 +1,126 @@
+"""The embedded model behind a real gateway: batches, disconnects, stops while loading."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import random
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.cluster import Cluster, chat, config_text, running, stream_chat, text_of, wait_for
+
+pytestmark = [
+    pytest.mark.mlx,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="mlx is not installed"),
+]
+
+PATIENCE_S = 240.0
+ROUNDS = int(os.environ.get("STUDIOFLEET_MLX_DISCONNECT_ROUNDS", "20"))
+WORKER = '[[workers]]\nid = "smol-1"\nmodel = "embedded"\nmax_num_seqs = 8\n'
+QUESTIONS = (
+    "What is the capital of France?",
+    "Name three colours.",
+    "Write one sentence about the sea.",
+    "What is 2 + 2?",
+    "Who wrote Hamlet?",
+    "Give me a word that rhymes with cat.",
+    "What do bees make?",
+    "Say hello in Spanish.",
+)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running(config_text(WORKER), "smol-1", patience_s=PATIENCE_S) as found:
+        yield found
+
+
+def _ask(question: str, **fields: Any) -> dict[str, Any]:
+    return chat(question, model="smollm2-135m", temperature=0, **fields)
+
+
+def test_a_real_answer_comes_back(cluster: Cluster):
+    answer = httpx.post(
+        cluster.url() + "/v1/chat/completions", json=_ask(QUESTIONS[0], max_tokens=24), timeout=PATIENCE_S
+    )
+    assert "Paris" in answer.json()["choices"][0]["message"]["content"]
+    assert answer.headers["x-worker-id"] == "smol-1"
+
+
+def test_eight_streams_together_equal_the_eight_alone(cluster: Cluster):
+    async def scenario() -> None:
+        async with httpx.AsyncClient(base_url=cluster.url(), timeout=PATIENCE_S) as client:
+            bodies = [_ask(question, max_tokens=24) for question in QUESTIONS]
+            alone = [text_of(await stream_chat(client, body)) for body in bodies]
+            together = [asyncio.create_task(stream_chat(client, body)) for body in bodies]
+            await asyncio.to_thread(
+                wait_for, lambda: cluster.worker("smol-1")["running"] == 8, "running = 8", PATIENCE_S
+            )
+            assert [text_of(events) for events in await asyncio.gather(*together)] == alone
+
+    asyncio.run(scenario())
+    cluster.wait_idle()
+
+
+def test_a_seeded_answer_is_the_same_alone_and_in_a_batch(cluster: Cluster):
+    async def scenario() -> None:
+        async with httpx.AsyncClient(base_url=cluster.url(), timeout=PATIENCE_S) as client:
+            body = {**_ask("Tell me a story.", max_tokens=16), "temperature": 0.8, "top_p": 0.9, "seed": 42}
+            alone = text_of(await stream_chat(client, body))
+            others = [asyncio.create_task(stream_chat(client, _ask(q, max_tokens=30))) for q in QUESTIONS[:3]]
+            assert text_of(await stream_chat(client, body)) == alone
+            await asyncio.gather(*others)
+
+    asyncio.run(scenario())
+
+
+def test_clients_that_leave_in_every_phase_free_their_slots(cluster: Cluster):
+    rng = random.Random(11)
+
+    async def leave(client: httpx.AsyncClient, index: int) -> None:
+        phase = ("prefill", "first token", "in the middle", "non-streaming")[index % 4]
+        if phase in ("prefill", "non-streaming"):
+            body = _ask("word " * 300 + str(index), max_tokens=200, stream=phase == "prefill")
+            task = asyncio.ensure_future(client.post("/v1/chat/completions", json=body))
+            await asyncio.wait({task}, timeout=rng.random())
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return
+        body = _ask("Count to one hundred.", max_tokens=200, stream=True)
+        async with client.stream("POST", "/v1/chat/completions", json=body) as answer:
+            wanted = 2 if phase == "first token" else 5
+            async for line in answer.aiter_lines():
+                wanted -= line.startswith("data: ")
+                if wanted <= 0:
+                    break
+
+    async def scenario() -> None:
+        async with httpx.AsyncClient(base_url=cluster.url(), timeout=PATIENCE_S) as client:
+            gate = asyncio.Semaphore(4)
+
+            async def one(index: int) -> None:
+                async with gate:
+                    await leave(client, index)
+
+            await asyncio.gather(*(one(index) for index in range(ROUNDS)))
+
+    asyncio.run(scenario())
+    cluster.wait_idle(patience_s=PATIENCE_S)
+    assert "Traceback" not in cluster.log("smol-1")
+
+
+def test_sigterm_while_the_model_loads_leaves_nothing(cluster: Cluster):
+    with running(config_text(WORKER)) as other:
+        other.start("worker", "smol-1")
+        wait_for(lambda: other.worker("smol-1").get("state") == "loading", "loading", PATIENCE_S)
+        other.signal("smol-1", signal.SIGTERM)
+        assert other.wait_exit("smol-1", PATIENCE_S) == 0
+        assert "Traceback" not in other.log("smol-1")
+        assert not [p for p in other.home.run.iterdir() if p.name.startswith("smol-1")]
