@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from worker.engine import weights
 from worker.engine.base import EngineBusy
 from worker.engine.batched import BatchedEngine
 from worker.engine.output import EngineOutput, FleetEngine, PromptError, StopRequested
@@ -58,7 +59,7 @@ def test_it_is_one_of_ours(engine):
     facts = engine.facts()
     assert facts.max_model_len == 8192
     assert facts.eos_token_ids == (2,)
-    assert len(facts.fingerprint) == 64
+    assert len(facts.fingerprint or "") == 64
     assert engine.load_progress() == (1.0, "loaded")
 
 
@@ -294,22 +295,22 @@ def test_a_tight_kv_budget_is_busy_beside_others_and_cuts_alone(make_engine):
     asyncio.run(scenario())
 
 
-def test_a_stop_while_loading_takes_effect_within_a_piece(models):
+def test_a_stop_while_loading_takes_effect_within_a_piece(models, monkeypatch):
     before = threading.active_count()
     engine = BatchedEngine("embedded", models=models)
-    seen = []
+    pieces: list[object] = []
 
-    def note(done, doing):
-        seen.append(doing)
-        original(done, doing)
-        if doing == "reading the weights" and done > 0.65:
+    def counting(arrays):
+        for piece in split(arrays):
+            pieces.append(piece)
             engine.request_stop()
+            yield piece
 
-    original = engine._loader._note
-    engine._loader._note = note
+    split = weights._pieces
+    monkeypatch.setattr(weights, "_pieces", counting)
     with pytest.raises(StopRequested):
         engine.prepare_for_start()
-    assert seen.count("reading the weights") == 3
+    assert len(pieces) == 1
     asyncio.run(engine.stop())
     assert threading.active_count() == before
     assert engine.facts().fingerprint is None

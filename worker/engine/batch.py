@@ -198,11 +198,15 @@ class Batch:
         return events
 
 
+def generator_options(max_num_seqs: int) -> dict[str, int]:
+    """How a `Batch` needs its generators to be made."""
+    return {
+        "completion_batch_size": max_num_seqs,
+        "prefill_batch_size": 1,
+        "prefill_step_size": _LARGEST_CHUNK,
+    }
+
+
 def generator_maker(model: Any, max_num_seqs: int) -> Callable[[], BatchGenerator]:
     """Makes generators for a loaded model."""
-    return lambda: BatchGenerator(
-        model,
-        completion_batch_size=max_num_seqs,
-        prefill_batch_size=1,
-        prefill_step_size=_LARGEST_CHUNK,
-    )
+    return lambda: BatchGenerator(model, **generator_options(max_num_seqs))
