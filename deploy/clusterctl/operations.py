@@ -23,6 +23,7 @@ from clusterctl.supervisor import Supervisor
 from protocol.addresses import Home
 from protocol.config import ClusterConfig
 from protocol.folders import private_folder
+from protocol.states import WorkerState
 
 Say = Callable[[str], None]
 """Tells the person how it goes, one line at a time."""
@@ -86,7 +87,7 @@ def wait_until_ready(home: Home, config: ClusterConfig, timeout_s: float, say: S
     said: dict[str, str] = {}
     while True:
         status = read_status(home, config)
-        if status.supervisor.pid is None:
+        if status.supervisor.state != WorkerState.READY:
             raise OperationError("the cluster was taken down meanwhile")
         for process_id, line in progress_lines(status).items():
             if said.get(process_id) != line:
