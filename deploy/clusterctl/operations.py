@@ -57,7 +57,7 @@ def bring_up(home: Home, config_file: Path, config: ClusterConfig, environ: Mapp
     while True:
         reply = _status(home)
         if reply is None:
-            _refuse_busy_ports(home, config)
+            _refuse_busy_ports(home, config_file, config)
             _start_supervisor(home, config_file, environment)
         elif reply.stopping:
             wait_until_down(home, lambda _line: None)
@@ -77,7 +77,7 @@ def supervise_here(home: Home, config_file: Path, config: ClusterConfig, environ
     """Supervise in this process until SIGTERM or SIGINT. Raises `OperationError` when another does."""
     if is_locked(home.lock(NAME)):
         raise OperationError("the cluster is up already; take it down first: clusterctl down")
-    _refuse_busy_ports(home, config)
+    _refuse_busy_ports(home, config_file, config)
     Supervisor(home, config_file, settled_environment(environ, Path.cwd(), home)).run()
 
 
@@ -195,13 +195,13 @@ def _refuse_another_file(reply: Reply, config_file: Path) -> None:
         )
 
 
-def _refuse_busy_ports(home: Home, config: ClusterConfig) -> None:
+def _refuse_busy_ports(home: Home, config_file: Path, config: ClusterConfig) -> None:
     running = running_records(home)
     for gateway in config.all_gateways:
         if gateway.id not in running and busy_port(gateway.http):
             raise RefusedError(
-                f"{gateway.http} is in use by another program; stop that, or choose another address"
-                f" for the gateway {gateway.id!r} (http = …)"
+                f"{gateway.http} is in use by another program; stop that, or give the gateway"
+                f" {gateway.id!r} another address: http = … in {config_file}"
             )
 
 
