@@ -21,7 +21,7 @@ from protocol.config import (
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 EXAMPLE = (DEPLOY / "cluster.example.toml").read_text()
-TABLES = {
+TABLES: dict[str, type[msgspec.Struct]] = {
     "gateway": GatewayConfig,
     "workers": WorkerConfig,
     "queue": QueueConfig,
