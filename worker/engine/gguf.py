@@ -40,7 +40,7 @@ def convert(gguf: Path, folder: Path, *, dense: bool) -> None:
         weights = _dequantize(weights)
     else:
         config["quantization"] = config["quantization_config"] = _quantization(weights)
-    weights = {name: _as_float32(array) for name, array in weights.items()}
+    weights = {name: _as_float32(weights[name]) for name in sorted(weights)}
     mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
     _write_json(folder / "config.json", config)
     _write_json(folder / "generation_config.json", {k: config[k] for k in ("bos_token_id", "eos_token_id")})
