@@ -1,0 +1,205 @@
+"""What a chat request may hold, and which words refuse the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.dialects.openai_chat import ChatRequest, parse
+from protocol.errors import ClusterError
+from protocol.values import ChatMessage, SamplingParams
+
+HI = [{"role": "user", "content": "hi"}]
+
+
+def body(**fields: Any) -> bytes:
+    return json.dumps({"model": "m", "messages": HI, **fields}).encode()
+
+
+def parsed(**fields: Any) -> ChatRequest:
+    return parse(body(**fields))
+
+
+def fault(raw: bytes) -> tuple[str | None, str | None]:
+    with pytest.raises(ClusterError) as caught:
+        parse(raw)
+    assert len(caught.value.message) > 10
+    return caught.value.param, caught.value.reason
+
+
+def test_the_least_request():
+    assert parsed() == ChatRequest(
+        model="m",
+        messages=(ChatMessage(role="user", content="hi"),),
+        sampling=SamplingParams(),
+        seed=None,
+        stream=False,
+        include_usage=False,
+    )
+
+
+def test_null_is_absent_and_unknown_fields_are_ignored():
+    nothing = dict.fromkeys(
+        ("temperature", "stop", "seed", "tools", "n", "stream", "stream_options", "max_tokens", "logit_bias")
+    )
+    assert parsed(**nothing, store=True, metadata={"a": 1}, user="u", tools_of_tomorrow=[1]) == parsed()
+
+
+def test_settings_are_taken():
+    found = parsed(temperature=0, top_p=0.5, top_k=40, min_p=0.1, stop=["a", "", "b"], max_tokens=5)
+    assert found.sampling == SamplingParams(
+        max_tokens=5, temperature=0.0, top_p=0.5, top_k=40, min_p=0.1, stop=("a", "b")
+    )
+    assert parsed(top_k=-1).sampling.top_k == 0
+    assert parsed(stop="x").sampling.stop == ("x",)
+    assert parsed(stop="").sampling.stop == ()
+
+
+def test_the_newer_name_of_the_token_limit_wins():
+    assert parsed(max_tokens=5, max_completion_tokens=7).sampling.max_tokens == 7
+    assert parsed(max_tokens=256.0).sampling.max_tokens == 256
+
+
+def test_stream_options():
+    assert parsed(stream=True, stream_options={"include_usage": True}).include_usage
+    assert not parsed(stream=True, stream_options={}).include_usage
+    assert fault(body(stream_options={})) == ("stream_options", "invalid_value")
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_any_64_bit_seed_becomes_one_that_is_not_negative(seed: int):
+    found = parsed(seed=seed).seed
+    assert found is not None
+    assert 0 <= found < 2**63
+    assert found == parsed(seed=seed).seed
+    assert seed < 0 or found == seed
+
+
+def test_roles_and_contents():
+    messages = [
+        {"role": "developer", "content": [{"type": "text", "text": "a"}, {"text": "b"}]},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": {"name": "f"}}]},
+        {"role": "tool", "content": "42", "tool_call_id": "c", "cache_control": {}},
+        {"role": "user", "content": ""},
+    ]
+    found = parsed(messages=messages).messages
+    assert [(m.role, m.content) for m in found] == [
+        ("system", "a\nb"),
+        ("assistant", ""),
+        ("tool", "42"),
+        ("user", ""),
+    ]
+    assert found[1].tool_calls[0].name == "f"
+    assert found[2].tool_call_id == "c"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"nonsense", b"[]", b"null", b'"x"', b"5", b'{"a": NaN}', b'{"a": Infinity}', b'{"a": 1e999}',
+     b'{"a": "\xff"}', b'{"a": "\\ud83d"}', b"[" * 100_000, b'{"a":' * 100_000, b'{"a": 1}}'],
+)  # fmt: skip
+def test_what_is_no_json_object(raw: bytes):
+    assert fault(raw) == (None, "invalid_json")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "reason"),
+    [
+        ({"messages": []}, "messages", "invalid_value"),
+        ({"messages": None}, "messages", "missing_required_parameter"),
+        ({"messages": {}}, "messages", "invalid_type"),
+        ({"messages": [[]]}, "messages[0]", "invalid_type"),
+        ({"messages": [{"role": "user", "content": {}}]}, "messages[0].content", "invalid_type"),
+        ({"messages": [{"role": 1}]}, "messages[0].role", "invalid_type"),
+        ({"messages": [{"role": "user", "content": [5]}]}, "messages[0].content[0]", "invalid_type"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]},
+            "messages[0].content[0].type",
+            "unsupported_value",
+        ),
+        ({"messages": [{"role": "user", "content": [{}]}]}, "messages[0].content[0].type",
+         "missing_required_parameter"),
+        ({"model": 5}, "model", "invalid_type"),
+        ({"temperature": 2.1}, "temperature", "invalid_value"),
+        ({"temperature": "1"}, "temperature", "invalid_type"),
+        ({"top_p": True}, "top_p", "invalid_type"),
+        ({"top_k": 1.5}, "top_k", "invalid_type"),
+        ({"min_p": -0.1}, "min_p", "invalid_value"),
+        ({"max_tokens": 0}, "max_tokens", "invalid_value"),
+        ({"max_tokens": 10**30}, "max_tokens", "invalid_value"),
+        ({"max_completion_tokens": "5"}, "max_completion_tokens", "invalid_type"),
+        ({"seed": 2**63}, "seed", "invalid_value"),
+        ({"seed": -(2**63) - 1}, "seed", "invalid_value"),
+        ({"stop": {"a": 1}}, "stop", "invalid_type"),
+        ({"stop": ["a", None]}, "stop[1]", "invalid_type"),
+        ({"stream": 1}, "stream", "invalid_type"),
+        ({"stream": True, "stream_options": []}, "stream_options", "invalid_type"),
+        ({"n": 0}, "n", "invalid_value"),
+        ({"presence_penalty": 3}, "presence_penalty", "invalid_value"),
+        ({"top_logprobs": 2}, "top_logprobs", "invalid_value"),
+        ({"tool_choice": "required"}, "tool_choice", "invalid_value"),
+        ({"response_format": {"type": "xml"}}, "response_format.type", "invalid_value"),
+        ({"response_format": "json"}, "response_format", "invalid_type"),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_is_named(fields: dict[str, Any], param: str, reason: str):
+    assert fault(body(**fields)) == (param, reason)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"n": 2}, "n"),
+        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"functions": [{}]}, "functions"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"logprobs": True}, "logprobs"),
+        ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"presence_penalty": 0.5}, "presence_penalty"),
+        ({"repetition_penalty": 1.1}, "repetition_penalty"),
+        ({"guided_regex": "a+"}, "guided_regex"),
+    ],
+)
+def test_what_is_not_built_yet_is_refused_by_name(fields: dict[str, Any], param: str):
+    assert fault(body(**fields)) == (param, "unsupported_parameter")
+
+
+def test_neutral_values_of_what_is_not_built_are_taken():
+    neutral = {
+        "n": 1,
+        "tools": [],
+        "response_format": {"type": "text"},
+        "logprobs": False,
+        "logit_bias": {},
+        "presence_penalty": 0,
+        "repetition_penalty": 1.0,
+    }
+    assert parsed(**neutral) == parsed()
+    assert parsed(tools=[{"type": "function"}], tool_choice="none") == parsed()
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+_FIELDS = ("model", "messages", "stop", "seed", "stream", "stream_options", "tools", "tool_choice", "n",
+           "temperature", "top_k", "logit_bias", "response_format", "modalities", "functions")  # fmt: skip
+
+
+@given(st.dictionaries(st.sampled_from(_FIELDS), _json))
+def test_any_object_gives_a_request_or_a_client_error(fields: dict[str, Any]):
+    for raw in (body(**fields), json.dumps(fields).encode()):
+        with contextlib.suppress(ClusterError):
+            assert isinstance(parse(raw), ChatRequest)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_give_a_client_error(raw: bytes):
+    with pytest.raises(ClusterError):
+        parse(raw)

@@ -1,0 +1,64 @@
+"""Every error has a row, and every row an answer in OpenAI's shape."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gateway.failures import TABLE, render
+from protocol.errors import ClusterError, ErrorCode, InvalidRequestError
+
+STATUSES = {
+    "invalid_request": 400,
+    "unsupported": 400,
+    "context_length_exceeded": 400,
+    "unauthenticated": 401,
+    "forbidden": 403,
+    "model_not_found": 404,
+    "unknown_url": 404,
+    "method_not_allowed": 405,
+    "request_timeout": 408,
+    "request_too_large": 413,
+    "unsupported_media_type": 415,
+    "rate_limited": 429,
+    "overloaded": 429,
+    "queue_timeout": 503,
+    "no_worker_available": 503,
+    "model_loading": 503,
+    "shutting_down": 503,
+    "worker_lost": 502,
+    "deadline_exceeded": 504,
+    "engine_failed": 500,
+    "internal_error": 500,
+    "client_closed_request": 499,
+}
+
+
+def test_the_table_is_complete():
+    assert {str(code): failure.status for code, failure in TABLE.items()} == STATUSES
+    assert set(TABLE) == set(ErrorCode)
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_every_error_is_rendered_with_all_four_keys(code: ErrorCode):
+    answer = render(ClusterError(code, "words", param="p"))
+    error = json.loads(answer.body)["error"]
+    assert error == {"message": "words", "type": TABLE[code].type, "param": "p", "code": TABLE[code].code}
+    headers = dict(answer.headers)
+    assert headers[b"content-length"] == str(len(answer.body)).encode()
+    assert (b"retry-after" in headers) == (answer.status in (429, 503))
+    assert (b"retry-after-ms" in headers) == (answer.status in (429, 503))
+    assert (headers.get(b"x-should-retry") == b"false") == (answer.status == 504)
+
+
+def test_a_finer_code_replaces_the_tables():
+    error = InvalidRequestError("n is a string", param="n", reason="invalid_type")
+    assert json.loads(render(error).body)["error"]["code"] == "invalid_type"
+
+
+@pytest.mark.parametrize(("wait_s", "seconds", "milliseconds"), [(0.0, 1, 1), (0.2, 1, 200), (7.1, 8, 7100)])
+def test_retry_after_is_whole_seconds_and_at_least_one(wait_s: float, seconds: int, milliseconds: int):
+    headers = dict(render(ClusterError(ErrorCode.OVERLOADED, "full", retry_after_s=wait_s)).headers)
+    assert int(headers[b"retry-after"]) == seconds
+    assert int(headers[b"retry-after-ms"]) == milliseconds

@@ -1,0 +1,135 @@
+"""Who is taken into the fleet, who is refused, and how somebody leaves."""
+
+from __future__ import annotations
+
+from gateway.flight import Sent
+from protocol.config import WorkerConfig
+from protocol.messages import Abort, Goodbye, Heartbeat, Ping, Tokenize, Unknown, Welcome, WhoAreYou
+from tests.gateway.fleet import Fleet, hello
+
+
+def test_hello_is_answered_with_welcome():
+    fleet = Fleet()
+    fleet.join("a")
+    (welcome,) = fleet.wire.to(b"a", Welcome)
+    assert (welcome.gateway_id, welcome.refused) == ("gw", "")
+
+
+def test_an_unknown_peer_is_asked_once_in_a_while():
+    fleet = Fleet()
+    for _ in range(3):
+        fleet.receive(b"x", Heartbeat(state="ready"))
+    assert len(fleet.wire.to(b"x", WhoAreYou)) == 1
+    fleet.now += 0.6
+    fleet.receive(b"x", Heartbeat(state="ready"))
+    assert len(fleet.wire.to(b"x", WhoAreYou)) == 2
+
+
+def test_another_major_is_refused_and_a_newer_minor_is_not():
+    fleet = Fleet()
+    fleet.receive(b"x", hello("x", protocol=(2, 0)))
+    assert "2.0" in fleet.wire.to(b"x", Welcome)[0].refused
+    fleet.receive(b"x", Heartbeat(state="ready"))
+    assert fleet.wire.to(b"x", WhoAreYou) == []
+    assert list(fleet.registry.views()) == []
+    fleet.receive(b"y", hello("y", protocol=(1, 9)))
+    assert fleet.wire.to(b"y", Welcome)[0].refused == ""
+
+
+def test_a_fake_engine_is_refused_on_an_open_gateway():
+    fleet = Fleet(takes_fakes=False)
+    fleet.join("x", engine="fake")
+    assert "allow_fake" in fleet.wire.to(b"x", Welcome)[0].refused
+
+
+def test_an_older_process_does_not_replace_a_newer_one():
+    fleet = Fleet()
+    fleet.receive(b"new", hello("w", incarnation="2"))
+    fleet.receive(b"old", hello("w", incarnation="1"))
+    assert "newer" in fleet.wire.to(b"old", Welcome)[0].refused
+    assert fleet.registry.at(b"new") is not None
+
+
+def test_a_newer_process_replaces_the_older_and_its_requests_move():
+    fleet = Fleet()
+    fleet.receive(b"old", hello("w", incarnation="1"))
+    fleet.ask("r")
+    fleet.start(b"old")
+    fleet.receive(b"new", hello("w", incarnation="2"))
+    assert fleet.registry.at(b"old") is None
+    assert fleet.last(b"new").attempt == 1
+    fleet.receive(b"old", Heartbeat(state="ready"))
+    assert fleet.wire.to(b"old", WhoAreYou) == []
+
+
+def test_a_process_that_connects_again_begins_its_requests_anew():
+    fleet = Fleet()
+    fleet.receive(b"1", hello("w"))
+    fleet.ask("r")
+    fleet.start(b"1")
+    fleet.receive(b"2", hello("w"))
+    kinds = [type(message) for to, message in fleet.wire.sent if to == b"2"]
+    assert kinds.index(Abort) < len(kinds) - 1
+    assert fleet.last(b"2").attempt == 1
+
+
+def test_a_second_hello_renews_the_card_and_keeps_the_load():
+    fleet = Fleet()
+    fleet.join("a", state="loading")
+    fleet.beat(b"a", "ready", running=1)
+    fleet.join("a", slots=5, aliases=("x",))
+    view = fleet.registry.at(b"a")
+    assert view is not None
+    assert (view.load.running, view.capacity.max_num_seqs, view.card.aliases) == (1, 5, ("x",))
+
+
+def test_a_ping_finds_who_is_gone():
+    fleet = Fleet()
+    fleet.join("a", "b")
+    fleet.wire.outcome[b"a"] = Sent.LOST
+    fleet.membership.ping(fleet.now)
+    assert fleet.registry.at(b"a") is None
+    assert len(fleet.wire.to(b"b", Ping)) == 1
+
+
+def test_silence_is_a_loss_and_any_word_is_life():
+    fleet = Fleet()
+    fleet.join("a", "b")
+    fleet.pass_time(9, beating=(b"b",))
+    fleet.pass_time(2)
+    assert fleet.registry.at(b"a") is None
+    assert fleet.registry.at(b"b") is not None
+
+
+def test_a_goodbye_forgets_a_worker_that_is_not_configured():
+    fleet = Fleet()
+    fleet.join("a")
+    fleet.receive(b"a", Goodbye(reason="drained"))
+    assert fleet.catalog.models() == {}
+
+
+def test_a_lost_worker_is_remembered_for_a_while():
+    fleet = Fleet()
+    fleet.join("a")
+    fleet.lose(b"a")
+    fleet.pass_time(100)
+    assert list(fleet.catalog.models()) == ["m"]
+    fleet.pass_time(300)
+    assert fleet.catalog.models() == {}
+
+
+def test_a_model_is_unready_until_one_of_its_workers_is_ready():
+    fleet = Fleet(workers=(WorkerConfig(id="a", model="m"), WorkerConfig(id="b", model="m")))
+    assert fleet.catalog.unready() == ["m"]
+    fleet.join("a", state="loading")
+    assert fleet.catalog.unready() == ["m"]
+    fleet.beat(b"a", "ready")
+    assert fleet.catalog.unready() == []
+
+
+def test_messages_that_are_not_for_a_gateway_are_counted_and_ignored():
+    fleet = Fleet()
+    fleet.join("a")
+    fleet.receive(b"a", Unknown(tag="Future"))
+    fleet.receive(b"a", Tokenize(request_id="r"))
+    assert fleet.membership.ignored == 2

@@ -1,0 +1,102 @@
+"""Names to models, and the choice of a worker."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from gateway.registry import WorkerView
+from gateway.routing import candidates, cheapest, drain_cost, is_hopeless, resolve, served_models
+from protocol.config import WorkerConfig
+from protocol.values import Capacity, Load, ModelCard
+
+
+def view(worker_id: str, **fields: Any) -> WorkerView:
+    card = ModelCard(name=fields.pop("model", "m"), aliases=fields.pop("aliases", ()))
+    capacity = Capacity(
+        max_num_seqs=fields.pop("slots", 2), max_waiting=0, kv_tokens=fields.pop("kv_tokens", None)
+    )
+    load = Load(**fields.pop("load", {}))
+    known: dict[str, Any] = {"state": "ready", "heard_at": 0.0, "heartbeat_at": 0.0} | fields
+    return WorkerView(
+        connection=known.pop("connection", worker_id.encode()),
+        worker_id=worker_id,
+        incarnation="1",
+        node="local",
+        pid=1,
+        card=card,
+        capacity=capacity,
+        load=load,
+        **known,
+    )
+
+
+def ids(*views: WorkerView, now: float = 0.0, tried: tuple[str, ...] = ()) -> list[str]:
+    return [v.worker_id for v in candidates(views, "m", now, tried=tried, suspect_s=3.0)]
+
+
+def test_only_ready_connected_workers_of_the_model_with_a_place_are_candidates():
+    assert ids(
+        view("good"),
+        view("other", model="x"),
+        view("loading", state="loading"),
+        view("gone", connection=b""),
+        view("full", load={"running": 1, "waiting": 1}),
+        view("promised", load={"running": 1}, unconfirmed=1),
+        view("paused", paused_until=1.0),
+        view("tried"),
+        tried=("tried",),
+    ) == ["good"]
+
+
+def test_a_silent_worker_is_a_candidate_only_where_there_is_no_other():
+    assert ids(view("silent"), view("heard", heartbeat_at=4.0), now=5.0) == ["heard"]
+    assert ids(view("silent"), now=5.0) == ["silent"]
+
+
+def test_the_cost_grows_with_what_a_worker_has_and_falls_with_its_speed():
+    idle = drain_cost(view("a"))
+    assert drain_cost(view("a", load={"running": 1})) > idle
+    assert drain_cost(view("a", unconfirmed=1)) > idle
+    assert drain_cost(view("a", slots=4)) < idle
+    assert drain_cost(view("a", service_s=1.0)) < idle
+    assert drain_cost(view("a", load={"prefill_tokens": 1000}, prefill_tokens_per_s=100.0)) == idle + 10
+    assert drain_cost(view("a", load={"prefill_tokens": 1000})) == idle  # no rate is known yet
+    half, full = (view("a", kv_tokens=100, load={"kv_tokens": n}) for n in (50, 100))
+    assert idle < drain_cost(half) < drain_cost(full)
+
+
+def test_the_cheapest_of_a_few_is_chosen_and_of_many_a_sample_decides():
+    rng = random.Random(3)
+    few = [view("a", load={"running": 1}), view("b")]
+    assert cheapest([], rng) is None
+    chosen = cheapest(few, rng)
+    assert chosen is not None
+    assert chosen.worker_id == "b"
+    many = [view(f"w{i}", service_s=float(i + 1)) for i in range(20)]
+    picks = {found.worker_id for _ in range(200) if (found := cheapest(many, rng))}
+    assert 5 < len(picks) <= 18  # not always the same one, and never one of the two dearest
+
+
+def test_names_and_aliases():
+    configured = [WorkerConfig(id="c", model="org/big", aliases=("default",))]
+    models = served_models(configured, [view("a", model="zed"), view("b", model="m", aliases=("small",))])
+    assert models == {"big": ["default"], "m": ["small"], "zed": []}
+    assert resolve("big", models) == resolve("default", models) == "big"
+    assert resolve("small", models) == "m"
+    assert resolve("nothing", models) is None
+    assert resolve(None, models) is None
+    assert resolve(None, {"only": []}) == "only"
+
+
+def test_a_models_own_name_goes_before_anothers_alias():
+    assert resolve("b", {"a": ["b"], "b": []}) == "b"
+
+
+def test_hope():
+    configured = [WorkerConfig(id="a", model="m")]
+    assert not is_hopeless("m", configured, [])
+    assert is_hopeless("m", configured, [view("a", state="failed")])
+    assert not is_hopeless("m", configured, [view("a", state="failed"), view("b", state="loading")])
+    assert not is_hopeless("m", configured, [view("a", state="stopped", connection=b"")])
+    assert is_hopeless("m", [], [view("a", state="parked")])

@@ -1,0 +1,126 @@
+"""The buffer between dispatcher and endpoint. The loop is used to wait, the clock is a number."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.stream import Stream
+from protocol.config import LimitsConfig
+from protocol.messages import Delta, Finished
+from protocol.values import Load, Usage
+from tests.gateway.test_routing import view
+
+LIMITS = LimitsConfig(keepalive_s=10, stream_buffer_bytes=100, stream_stall_s=30)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def delta(text: str, **fields: str) -> Delta:
+    return Delta(request_id="r", attempt=0, text=text, **fields)  # type: ignore[arg-type]
+
+
+def finished() -> Finished:
+    return Finished(request_id="r", attempt=0, finish_reason="stop", usage=Usage(), load=Load())
+
+
+async def _woken(stream: Stream, by) -> bool:
+    """Whether `by` wakes who waits."""
+    waiting = asyncio.ensure_future(stream.changed())
+    await asyncio.sleep(0)
+    by()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    woken = waiting.done()
+    waiting.cancel()
+    return woken
+
+
+def test_what_comes_while_nobody_reads_is_joined():
+    stream = Stream(LIMITS, Clock(), live=True)
+    for piece in ("a", "b", "c"):
+        stream.delta(delta(piece))
+    stream.delta(delta("", reasoning="hm"))
+    assert stream.take() == ("abc", "hm")
+    assert stream.take() == ("", "")
+
+
+def test_text_wakes_a_live_reader_and_not_one_who_waits_for_the_whole():
+    async def scenario() -> None:
+        for live in (True, False):
+            stream = Stream(LIMITS, Clock(), live=live)
+            assert await _woken(stream, lambda s=stream: s.delta(delta("a"))) == live
+            assert not await _woken(stream, lambda s=stream: s.delta(delta("")))
+            assert await _woken(stream, lambda s=stream: s.finished(view("a"), finished()))
+            assert stream.is_over
+
+    asyncio.run(scenario())
+
+
+def test_silence_asks_for_a_sign_of_life():
+    async def scenario() -> list[bool]:
+        clock = Clock()
+        stream = Stream(LIMITS, clock, live=True)
+        seen = []
+        for now in (9.9, 10.0):
+            stream.tick(now)
+            seen.append(stream.silent)
+        clock.now = 10.0
+        stream.writing()
+        stream.written()
+        for now in (19.0, 20.0):
+            stream.tick(now)
+            seen.append(stream.silent)
+        return seen
+
+    assert asyncio.run(scenario()) == [False, True, False, True]
+
+
+def test_a_reader_that_lets_too_much_pile_up_is_cut_off():
+    async def scenario() -> bool:
+        stream = Stream(LIMITS, Clock(), live=True)
+        stream.writing()
+        stream.delta(delta("x" * 100))
+        stream.tick(0.1)
+        assert not stream.overrun
+        stream.delta(delta("x"))
+        stream.tick(0.2)
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            return stream.overrun
+        return False
+
+    assert asyncio.run(scenario())
+
+
+def test_a_reader_that_takes_nothing_for_too_long_is_cut_off():
+    async def scenario() -> bool:
+        stream = Stream(LIMITS, Clock(), live=True)
+        stream.writing()
+        stream.tick(31.0)  # nothing waits for it: it is not to blame
+        assert not stream.overrun
+        stream.delta(delta("x"))
+        stream.tick(31.0)
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            return stream.overrun
+        return False
+
+    assert asyncio.run(scenario())
+
+
+def test_times_are_measured_from_the_beginning():
+    clock = Clock()
+    stream = Stream(LIMITS, clock, live=True)
+    assert stream.seconds() == (None, 0.0)
+    clock.now = 2.0
+    stream.delta(delta("a"))
+    clock.now = 5.0
+    stream.delta(delta("b"))
+    assert stream.seconds() == (2.0, 5.0)
