@@ -54,7 +54,7 @@ class ScriptedWorker:
     def send(self, message: Message) -> None:
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLOUT)
-        assert poller.poll(PATIENCE_S * 1000), "no gateway to send to"
+        assert poller.poll(int(PATIENCE_S * 1000)), "no gateway to send to"
         self._socket.send_multipart(codec.encode(message))
 
     def send_bytes(self, *frames: bytes) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
@@ -99,7 +100,7 @@ def test_the_official_client_in_strict_mode(pool):
         ) as client:
             assert [model.id for model in client.models.list()] == ["m"]
             assert client.models.retrieve("m").id == "m"
-            messages = [{"role": "user", "content": "hi"}]
+            messages: Any = [{"role": "user", "content": "hi"}]
             whole = pool.submit(client.chat.completions.create, model="default", messages=messages)
             peer.serve("x", "y")
             assert whole.result().choices[0].message.content == "xy"
