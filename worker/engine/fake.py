@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,7 +34,7 @@ class FakeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     decode_tokens_per_s: Rate = 0.0
     load_s: Rate = 0.0
     start_log: str | None = None
-    """A file that gets a line `request_id attempt` whenever work on a request starts."""
+    """A file that gets a line `request_id attempt` whenever work on a request of such an id starts."""
 
 
 class FakeEngine(BaseEngine):
@@ -152,7 +151,7 @@ class FakeEngine(BaseEngine):
         return {"engine": "fake", "running": load.running, "waiting": load.waiting}
 
     async def abort_request(self, request_id: str) -> bool:
-        ended = [request for request in self._core.requests() if request.request_id == request_id]
+        ended = [r for r in self._core.requests() if request_id and r.request_id == request_id]
         for request in ended:
             self._core.remove(request)
             request.emit(RuntimeError("the request was aborted"))
@@ -181,12 +180,12 @@ class FakeEngine(BaseEngine):
         limit = self._options.max_model_len
         if limit is not None and prompt_tokens >= limit:
             raise PromptError(
-                f"the prompt has {prompt_tokens} tokens; the model's context is {limit} tokens",
+                f"maximum context length is {limit} tokens, and the prompt has {prompt_tokens}",
                 "context_length_exceeded",
             )
         stream = FakeStream(self._core)
         stream.request = FakeRequest(
-            request_id=kwargs.get("request_id") or uuid.uuid4().hex,
+            request_id=kwargs.get("request_id", ""),
             attempt=kwargs.get("attempt", 0),
             script=script,
             answer=answer_of(script, prompt, kwargs.get("ignore_eos", False)),
@@ -218,7 +217,7 @@ class FakeEngine(BaseEngine):
         self._schedule()
 
     def _log_start(self, request: FakeRequest) -> None:
-        if self._options.start_log is not None:
+        if self._options.start_log is not None and request.request_id:
             with Path(self._options.start_log).open("a", encoding="utf-8") as log:
                 log.write(f"{request.request_id} {request.attempt}\n")
 

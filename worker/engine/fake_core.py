@@ -137,11 +137,10 @@ class FakeCore:
     def load(self, now: float) -> EngineLoad:
         stepping = self._running or self._waiting
         due = min((request.due for request in stepping), default=now)
-        queued = sum(request.prompt_tokens for request in self._waiting)
         return EngineLoad(
             running=len(self._running),
             waiting=len(self._waiting),
-            prefill_tokens=queued + round(sum(request.prefill_left(now) for request in self._running)),
+            prefill_tokens=round(sum(request.prefill_left(now) for request in self._running)),
             kv_tokens=sum(request.prompt_tokens + request.position for request in self._running),
             decode_tokens_per_s=self._speed.decode,
             prefill_tokens_per_s=self._speed.prefill,

@@ -1,0 +1,100 @@
+"""Engines as third parties write them: the bare contract, and nothing of ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from worker.engine.base import BaseEngine, EngineBusy, GenerationOutput
+from worker.engine.output import EngineFailed
+
+
+class BusyAtCall(BaseEngine):
+    """Serves one request at a time, five words slowly; says busy when it is called."""
+
+    def __init__(self, model: str, pause_s: float = 0.02) -> None:
+        self._model = model
+        self._pause_s = pause_s
+        self._serving = False
+
+    @property
+    def model_name(self) -> str:
+        return self._model
+
+    @property
+    def is_mllm(self) -> bool:
+        return False
+
+    @property
+    def tokenizer(self) -> Any:
+        return None
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def generate(self, prompt: str, *args: Any, **kwargs: Any) -> GenerationOutput:
+        return [item async for item in self.stream_generate(prompt)][-1]
+
+    async def chat(self, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> GenerationOutput:
+        return [item async for item in self.stream_chat(messages)][-1]
+
+    def stream_generate(self, prompt: str, *args: Any, **kwargs: Any) -> AsyncIterator[GenerationOutput]:
+        if self._serving:
+            raise EngineBusy
+        return self._words()
+
+    def stream_chat(
+        self, messages: list[dict[str, Any]], *args: Any, **kwargs: Any
+    ) -> AsyncIterator[GenerationOutput]:
+        return self.stream_generate(messages[-1]["content"])
+
+    async def _words(self) -> AsyncIterator[GenerationOutput]:
+        self._serving = True
+        try:
+            text = ""
+            for count, word in enumerate(["one", " two", " three", " four", " five"], 1):
+                await asyncio.sleep(self._pause_s)
+                text += word
+                last = count == 5
+                yield GenerationOutput(
+                    text, [count], 3, count, "stop" if last else None, new_text=word, finished=last
+                )
+        finally:
+            self._serving = False
+
+
+class BusyAtFirstItem(BusyAtCall):
+    """The same, but it says busy only when it is asked for the first item."""
+
+    async def stream_generate(
+        self, prompt: str, *args: Any, **kwargs: Any
+    ) -> AsyncIterator[GenerationOutput]:
+        if self._serving:
+            raise EngineBusy
+        async for item in self._words():
+            yield item
+
+
+class AlwaysBusy(BusyAtCall):
+    """Has never a place."""
+
+    def stream_generate(self, prompt: str, *args: Any, **kwargs: Any) -> AsyncIterator[GenerationOutput]:
+        raise EngineBusy
+
+
+class BreaksForGood(BusyAtCall):
+    """Warms up well, and then fails beyond help."""
+
+    def stream_chat(
+        self, messages: list[dict[str, Any]], *args: Any, **kwargs: Any
+    ) -> AsyncIterator[GenerationOutput]:
+        raise EngineFailed("three steps failed in a row")
+
+
+class CannotLoad(BusyAtCall):
+    """Its weights cannot be read."""
+
+    def prepare_for_start(self) -> None:
+        raise OSError("the disk is gone")

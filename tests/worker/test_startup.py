@@ -1,0 +1,91 @@
+import asyncio
+import threading
+
+import pytest
+
+from protocol.states import WorkerState
+from worker.engine.base import EngineBusy
+from worker.engine.fake import FakeEngine
+from worker.engine.output import StopRequested
+from worker.startup import Startup
+
+
+class Watched(FakeEngine):
+    """A fake engine that counts how often it was stopped, and warms up as it is told."""
+
+    def __init__(self, warm_up=None, load_s=0.0):
+        super().__init__("m", load_s=load_s)
+        self.stops = 0
+        self._warm_up = warm_up
+        self.begun = threading.Event()
+
+    def prepare_for_start(self):
+        self.begun.set()
+        super().prepare_for_start()
+
+    async def stop(self):
+        self.stops += 1
+        await super().stop()
+
+    async def generate(self, *args, **kwargs):
+        if self._warm_up is not None:
+            raise self._warm_up
+        return await super().generate(*args, **kwargs)
+
+
+def start(engine):
+    states: list[WorkerState] = []
+    asyncio.run(Startup(engine, states.append).start())
+    return states
+
+
+def test_a_start_loads_and_generates_a_token():
+    engine = Watched()
+    assert start(engine) == [WorkerState.LOADING, WorkerState.WARMING]
+    assert engine.stops == 0
+
+
+@pytest.mark.parametrize("error", [EngineBusy(), NotImplementedError()])
+def test_an_engine_that_refuses_the_first_token_in_these_ways_is_served(error):
+    assert start(Watched(error)) == [WorkerState.LOADING, WorkerState.WARMING]
+
+
+def test_an_engine_that_fails_at_its_first_token_is_stopped():
+    engine = Watched(OSError("broken"))
+    with pytest.raises(OSError, match="broken"):
+        start(engine)
+    assert engine.stops == 1
+
+
+def test_cancelled_while_loading_the_engine_is_stopped_before_it_returns():
+    engine = Watched(load_s=600.0)
+
+    async def case():
+        task = asyncio.create_task(Startup(engine, lambda _state: None).start())
+        await asyncio.to_thread(engine.begun.wait)
+        engine.request_stop()
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+
+    asyncio.run(case())
+    assert engine.stops == 1
+    assert engine.load_progress()[0] < 0.1
+
+
+def test_a_stop_request_alone_ends_the_loading():
+    engine = Watched(load_s=600.0)
+    engine.request_stop()
+    with pytest.raises(StopRequested):
+        start(engine)
+    assert engine.stops == 1
+
+
+def test_an_engine_that_cannot_be_stopped_is_stuck():
+    class Unstoppable(FakeEngine):
+        async def stop(self):
+            raise OSError("no")
+
+    startup = Startup(Unstoppable("m"), lambda _state: None)
+    asyncio.run(startup.stop())
+    assert startup.is_stuck

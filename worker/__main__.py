@@ -1,0 +1,76 @@
+"""`cluster-worker --config FILE --id ID`: one process that serves one model."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from protocol.addresses import AddressError, Home, models_folder
+from protocol.config import ClusterConfig, ConfigError, WorkerConfig, parse
+from protocol.folders import private_folder, socket_folder
+from protocol.states import ExitCode
+from worker.engine.load import make_engine
+from worker.lock import LockHeldError, held_lock
+from worker.server import Server
+
+logger = logging.getLogger(__name__)
+
+
+def main() -> None:
+    arguments = _arguments()
+    # Until the event loop takes the signal over, nothing runs that would have to be drained.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.OK))
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    try:
+        code = _run(arguments.config, arguments.id)
+    except (ConfigError, AddressError, LockHeldError, OSError) as error:
+        logger.error("worker %s cannot start: %s", arguments.id, error)
+        code = ExitCode.MISCONFIGURED
+    sys.exit(code)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="cluster-worker", description=__doc__)
+    parser.add_argument("--config", type=Path, required=True, help="the cluster's configuration file")
+    parser.add_argument("--id", required=True, help="which of its [[workers]] to be")
+    return parser.parse_args()
+
+
+def _run(path: Path, worker_id: str) -> ExitCode:
+    config = parse(path.read_text(encoding="utf-8"))
+    logging.getLogger().setLevel(config.log.level.upper())
+    worker = config.worker_named(worker_id)
+    home = Home.from_environment(os.environ)
+    private_folder(home.run)
+    socket_folder(home)
+    try:
+        with held_lock(home.lock(worker_id)):
+            return _serve(config, worker, home)
+    except LockHeldError as error:
+        raise LockHeldError(f"another worker of this id is running: {error}") from error
+
+
+def _serve(config: ClusterConfig, worker: WorkerConfig, home: Home) -> ExitCode:
+    server = Server(config, worker, make_engine(worker, models_folder(os.environ)), home)
+    runner = asyncio.Runner()
+    try:
+        code = runner.run(server.run())
+    except Exception:
+        logger.exception("worker %s met a fault of its own", worker.id)
+        code = ExitCode.FAULT
+    if server.is_stuck:
+        # A thread that does not end would keep the interpreter from ending.
+        home.lock(worker.id).unlink(missing_ok=True)
+        logging.shutdown()
+        os._exit(code)
+    runner.close()
+    return code
+
+
+if __name__ == "__main__":
+    main()

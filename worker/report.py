@@ -1,0 +1,78 @@
+"""What a worker says of itself: its hello and its heartbeat."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from protocol.config import WorkerConfig
+from protocol.messages import PROTOCOL_VERSION, Heartbeat, Hello
+from protocol.states import WorkerState
+from protocol.values import Capacity, ModelCard
+from worker.core import Core
+from worker.engine.base import BaseEngine
+from worker.engine.output import EngineFacts, EngineLoad, FleetEngine
+from worker.life import Life
+
+
+class Report:
+    """Reads the engine, the requests and the state; changes nothing."""
+
+    def __init__(self, worker: WorkerConfig, engine: BaseEngine, core: Core, life: Life) -> None:
+        self._worker = worker
+        self._engine = engine
+        self._fleet = engine if isinstance(engine, FleetEngine) else None
+        self._core = core
+        self._life = life
+        self.incarnation = f"{time.time_ns():020d}-{os.getpid()}"
+
+    def facts(self) -> EngineFacts:
+        """What is known of the model now; of a foreign engine's, what the configuration says."""
+        if self._fleet is not None:
+            return self._fleet.facts()
+        return EngineFacts(max_model_len=self._worker.max_model_len)
+
+    def hello(self, gateways: int) -> Hello:
+        facts = self.facts()
+        return Hello(
+            protocol=PROTOCOL_VERSION,
+            worker_id=self._worker.id,
+            incarnation=self.incarnation,
+            node=self._worker.node,
+            pid=os.getpid(),
+            card=ModelCard(
+                name=self._worker.name,
+                aliases=self._worker.aliases,
+                max_model_len=facts.max_model_len,
+                tools=facts.tools,
+                reasoning=facts.reasoning,
+                engine=self._worker.engine,
+                fingerprint=facts.fingerprint,
+                can_resume=bool(getattr(type(self._engine), "can_resume", False)),
+            ),
+            capacity=capacity_of(self._worker),
+            state=self._life.state,
+            gateways=gateways,
+        )
+
+    def heartbeat(self, cache_epoch: int) -> Heartbeat:
+        rates = EngineLoad() if self._fleet is None else self._fleet.load()
+        progress, detail = None, self._life.detail
+        if self._life.state is WorkerState.LOADING and self._fleet is not None:
+            progress, detail = self._fleet.load_progress()
+        return Heartbeat(
+            state=self._life.state,
+            load=self._core.load(),
+            progress=progress,
+            detail=detail,
+            decode_tokens_per_s=rates.decode_tokens_per_s,
+            prefill_tokens_per_s=rates.prefill_tokens_per_s,
+            step_age_s=self._core.step_age_s(),
+            cache_epoch=cache_epoch,
+        )
+
+
+def capacity_of(worker: WorkerConfig) -> Capacity:
+    return Capacity(
+        max_num_seqs=worker.max_num_seqs, max_waiting=worker.waiting_room, kv_tokens=worker.kv_tokens
+    )

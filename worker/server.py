@@ -1,0 +1,312 @@
+"""The worker process: an engine behind links to all gateways, from its first hello to its exit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import zmq
+
+from protocol.addresses import Home, endpoint
+from protocol.codec import FrameError
+from protocol.config import ClusterConfig, WorkerConfig
+from protocol.errors import ErrorCode
+from protocol.messages import (
+    Abort,
+    AnyMessage,
+    ClearCaches,
+    Drain,
+    Embed,
+    Failed,
+    Generate,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    LoadModel,
+    Message,
+    Ping,
+    Result,
+    Stats,
+    Tokenize,
+    Undrain,
+    Unknown,
+    Unload,
+    Welcome,
+    WhoAreYou,
+)
+from protocol.states import ExitCode, WorkerState
+from worker.core import Core
+from worker.engine.base import BaseEngine
+from worker.engine.output import FleetEngine, StopRequested
+from worker.life import Life
+from worker.link import Link
+from worker.report import Report, capacity_of
+from worker.startup import ENGINE_STOP_S, Startup
+
+logger = logging.getLogger(__name__)
+
+LAST_WORDS_MS = 1000
+"""So long the last messages may take to leave."""
+
+
+class Server:
+    """Owns the engine, the requests, the links and the state; lives on the event loop."""
+
+    def __init__(self, config: ClusterConfig, worker: WorkerConfig, engine: BaseEngine, home: Home) -> None:
+        self._config = config
+        self._worker = worker
+        self._engine = engine
+        self._home = home
+        self._life = Life()
+        self._links: dict[str, Link] = {}
+        self._core = Core(
+            engine,
+            capacity_of(worker),
+            self._send,
+            freed=self._beat_soon,
+            broken=lambda why: self._leave(ExitCode.FAULT, f"the engine failed: {why}"),
+        )
+        self._report = Report(worker, engine, self._core, self._life)
+        self._startup = Startup(engine, self._enter)
+        self._stay_drained = False
+        self._drain_timeout_s = worker.drain_timeout_s
+        self._beat_due = False
+        self._cache_epoch = 0
+        self._counts: Counter[str] = Counter()
+        self._handlers: dict[type, Callable[[str, Any], None]] = {
+            Generate: self._core.generate,
+            Abort: lambda gateway, message: self._core.abort(gateway, message.request_id),
+            Ping: lambda _gateway, _message: None,
+            Welcome: self._welcomed,
+            WhoAreYou: lambda gateway, _message: self._send(gateway, self._hello()),
+            Drain: self._drain,
+            Undrain: self._undrain,
+            Stats: self._stats,
+            ClearCaches: self._clear_caches,
+            Embed: self._unsupported,
+            Tokenize: self._unsupported,
+            LoadModel: self._unsupported,
+            Unload: self._unsupported,
+        }
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether threads of the engine may keep the process from ending."""
+        return self._startup.is_stuck
+
+    async def run(self) -> ExitCode:
+        """From the first hello to the last goodbye."""
+        self._loop = asyncio.get_running_loop()
+        self._leaving = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._leave, ExitCode.OK, f"asked to by {number.name}")
+        logger.info("worker %s starts, incarnation %s", self._worker.id, self._report.incarnation)
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        for gateway in self._config.all_gateways:
+            address = endpoint(gateway.listen[0], gateway.id, self._home)
+            self._links[gateway.id] = Link(context, gateway.id, address, self)
+        beat = self._loop.create_task(self._beat_on())
+        beat.add_done_callback(self._beating_ended)
+        try:
+            await self._serve()
+        finally:
+            beat.cancel()
+            for link in self._links.values():
+                link.close(LAST_WORDS_MS)
+            context.term()
+        code = ExitCode.FAULT if self._life.exit_code is None else self._life.exit_code
+        logger.info("worker %s ends with %s: %s", self._worker.id, code.name, self._life.detail)
+        return code
+
+    # --- life ---
+
+    async def _serve(self) -> None:
+        start = self._loop.create_task(self._start())
+        leaving = self._loop.create_task(self._leaving.wait())
+        await asyncio.wait({start, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not start.done():
+            if isinstance(self._engine, FleetEngine):
+                self._engine.request_stop()
+            start.cancel()
+        await asyncio.wait({start})
+        if not start.cancelled() and (error := start.exception()) is not None:
+            self._start_failed(error)
+        await leaving
+        await self._finish()
+
+    async def _start(self) -> None:
+        await self._startup.start()
+        self._core.max_model_len = self._report.facts().max_model_len
+        self._enter(WorkerState.READY)
+        self._core.closed = None
+        for gateway in self._links:
+            self._send(gateway, self._hello())
+        if self._stay_drained:
+            self._stop_taking()
+
+    def _start_failed(self, error: BaseException) -> None:
+        if isinstance(error, StopRequested):
+            return
+        if isinstance(error, ValueError):
+            logger.error("the model cannot be loaded: %s", error)
+            self._leave(ExitCode.MISCONFIGURED, str(error))
+            return
+        logger.error("the engine could not be started", exc_info=error)
+        self._leave(ExitCode.FAULT, f"the engine could not be started: {error}")
+
+    async def _finish(self) -> None:
+        """Let the running requests end, give up the rest, say goodbye."""
+        if self._life.state in (WorkerState.READY, WorkerState.DRAINING):
+            self._stop_taking()
+            if self._life.last_state is WorkerState.STOPPED:
+                await asyncio.wait(
+                    {self._loop.create_task(self._core.ended())}, timeout=self._drain_timeout_s
+                )
+            self._core.abandon(self._life.detail)
+            await asyncio.wait({self._loop.create_task(self._core.ended())}, timeout=ENGINE_STOP_S)
+            self._core.flush()
+        self._enter(self._life.last_state)
+        await self._connections()
+        for gateway in self._links:
+            self._send(gateway, Goodbye(reason=self._life.detail))
+        await self._startup.stop()
+
+    async def _connections(self) -> None:
+        """A process that ends as soon as it began has something to say: give its links a moment."""
+        end = self._loop.time() + LAST_WORDS_MS / 1000
+        while self._life.last_state is WorkerState.FAILED and self._loop.time() < end:
+            if all(link.connected for link in self._links.values()):
+                return
+            await asyncio.sleep(0.02)
+
+    def _leave(self, code: ExitCode, why: str) -> None:
+        logger.info("worker %s is to end: %s", self._worker.id, why)
+        self._life.leave(code, why)
+        self._leaving.set()
+
+    def _enter(self, state: WorkerState) -> None:
+        self._life.enter(state)
+        logger.info("worker %s is %s", self._worker.id, state)
+        self._beat()
+
+    def _stop_taking(self) -> None:
+        self._core.closed = "draining"
+        if self._life.state is WorkerState.READY:
+            self._enter(WorkerState.DRAINING)
+
+    # --- what is said ---
+
+    def greeting(self) -> tuple[Message, ...]:
+        return self._hello(), self._heartbeat()
+
+    def _hello(self) -> Hello:
+        return self._report.hello(len(self._links))
+
+    def _heartbeat(self) -> Heartbeat:
+        return self._report.heartbeat(self._cache_epoch)
+
+    async def _beat_on(self) -> None:
+        heartbeat = self._config.heartbeat
+        while True:
+            await asyncio.sleep(heartbeat.interval_s)
+            for link in self._links.values():
+                if link.is_silent(heartbeat.lost_s):
+                    self.lost(link.gateway, f"its gateway was silent for {heartbeat.lost_s} s")
+            self._beat()
+
+    def _beating_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("the heartbeat failed", exc_info=error)
+            self._leave(ExitCode.FAULT, f"the heartbeat failed: {error}")
+
+    def _beat(self) -> None:
+        self._beat_due = False
+        message = self._heartbeat()
+        for gateway in self._links:
+            self._send(gateway, message)
+
+    def _beat_soon(self) -> None:
+        """Places came free: gateways that wait for one hear of it now."""
+        if not self._beat_due:
+            self._beat_due = True
+            self._loop.call_soon(self._beat)
+
+    def _send(self, gateway: str, message: Message) -> None:
+        self._links[gateway].send(message)
+
+    # --- what is heard ---
+
+    def received(self, gateway: str, message: AnyMessage | Unknown) -> None:
+        handler = self._handlers.get(type(message))
+        if handler is None:
+            kind = message.tag if isinstance(message, Unknown) else type(message).__name__
+            self._counts["unknown_messages"] += 1
+            logger.info("gateway %s sent a %s, which this version does not know", gateway, kind)
+            return
+        handler(gateway, message)
+
+    def malformed(self, gateway: str, error: FrameError) -> None:
+        self._counts["malformed_messages"] += 1
+        logger.warning("gateway %s sent what is no message: %s", gateway, error)
+
+    def lost(self, gateway: str, why: str) -> None:
+        self._core.abandon(why, gateway)
+
+    def _welcomed(self, gateway: str, message: Welcome) -> None:
+        if message.refused:
+            logger.error("gateway %s refuses this worker: %s", gateway, message.refused)
+        else:
+            logger.info("registered with gateway %s", gateway)
+
+    def _drain(self, gateway: str, message: Drain) -> None:
+        logger.info("gateway %s asks to drain, then %s", gateway, message.then)
+        if message.timeout_s is not None:
+            self._drain_timeout_s = message.timeout_s
+        if message.then == "stay":
+            self._stay_drained = True
+            if self._life.state is WorkerState.READY:
+                self._stop_taking()
+            return
+        code = ExitCode.RESTART if message.then == "restart" else ExitCode.OK
+        self._leave(code, f"asked to {message.then} by gateway {gateway}")
+
+    def _undrain(self, gateway: str, _message: Undrain) -> None:
+        logger.info("gateway %s asks to take requests again", gateway)
+        self._stay_drained = False
+        if self._life.state is WorkerState.DRAINING and not self._life.leaving:
+            self._enter(WorkerState.READY)
+            self._core.closed = None
+
+    def _stats(self, gateway: str, message: Stats) -> None:
+        value = {
+            "engine": self._engine.get_stats(),
+            "caches": self._engine.get_cache_stats(),
+            "messages": dict(self._counts),
+        }
+        self._answer(gateway, message.request_id, value)
+
+    def _clear_caches(self, gateway: str, message: ClearCaches) -> None:
+        self._cache_epoch += 1
+        self._answer(gateway, message.request_id, self._engine.clear_runtime_caches())
+
+    def _answer(self, gateway: str, request_id: str, value: Any) -> None:
+        plain = msgspec.to_builtins(value, enc_hook=str, str_keys=True)
+        self._send(gateway, Result(request_id=request_id, value=plain))
+
+    def _unsupported(self, gateway: str, message: Embed | Tokenize | LoadModel | Unload) -> None:
+        kind = type(message).__name__
+        logger.warning("gateway %s sent a %s, which this worker does not do", gateway, kind)
+        if isinstance(message, Embed | Tokenize):
+            failed = Failed(
+                request_id=message.request_id,
+                attempt=0,
+                code=ErrorCode.UNSUPPORTED,
+                message=f"this worker's engine ({self._worker.engine}) does not do {kind}",
+                load=self._core.load(),
+            )
+            self._send(gateway, failed)
