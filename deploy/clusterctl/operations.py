@@ -19,7 +19,7 @@ from clusterctl.processes import Record, is_running, last_words, launch_detached
 from clusterctl.progress import Outcome, judge, progress_lines
 from clusterctl.status import ClusterStatus, Sources, cluster_status
 from clusterctl.supervision import Phase
-from clusterctl.supervisor import Supervisor
+from clusterctl.supervisor import FAREWELL, Supervisor
 from protocol.addresses import Home
 from protocol.config import ClusterConfig
 from protocol.folders import private_folder
@@ -31,6 +31,7 @@ Say = Callable[[str], None]
 _ANSWER_S = 15.0
 """A new supervisor has so long to answer."""
 _POLL_S = 0.1
+_TAKEN_DOWN = "the cluster was taken down meanwhile"
 
 
 class OperationError(RuntimeError):
@@ -88,7 +89,7 @@ def wait_until_ready(home: Home, config: ClusterConfig, timeout_s: float, say: S
     while True:
         status = read_status(home, config)
         if status.supervisor.state != WorkerState.READY:
-            raise OperationError("the cluster was taken down meanwhile")
+            raise OperationError(_TAKEN_DOWN)
         for process_id, line in progress_lines(status).items():
             if said.get(process_id) != line:
                 said[process_id] = line
@@ -184,7 +185,7 @@ def _asked(home: Home, request: Request | None = None) -> Reply:
     try:
         return ask(home, request or Request(command="status"))
     except SupervisorAbsentError as error:
-        raise OperationError("the cluster was taken down meanwhile") from error
+        raise OperationError(_TAKEN_DOWN) from error
 
 
 def _refuse_another_file(reply: Reply, config_file: Path) -> None:
@@ -217,7 +218,10 @@ def _start_supervisor(home: Home, config_file: Path, environment: Mapping[str, s
     deadline = time.monotonic() + _ANSWER_S
     while _status(home) is None:
         if not is_running(pid, started) and not is_locked(home.lock(NAME)):
-            raise OperationError(f"the supervisor has ended: {last_words(log, size) or f'see {log}'}")
+            words = last_words(log, size)
+            if words == FAREWELL:
+                raise OperationError(_TAKEN_DOWN)
+            raise OperationError(f"the supervisor has ended: {words or f'see {log}'}")
         if time.monotonic() > deadline:
             raise OperationError(f"the supervisor (pid {pid}) does not answer; see {log}")
         time.sleep(_POLL_S)

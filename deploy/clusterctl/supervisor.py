@@ -45,6 +45,7 @@ from protocol.states import ExitCode
 logger = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+FAREWELL = "everything has ended"
 _LOOK_S = 0.5
 """Between two looks at what sends no signal: readiness, and the end of adopted processes."""
 
@@ -113,6 +114,7 @@ class Supervisor:
             for action in supervision.decide(self._processes, time.monotonic()):
                 self._perform(action)
             if self._stopping and not self._processes:
+                logger.info(FAREWELL)
                 return
             for key, _events in selector.select(self._sleep_s()):
                 if key.fileobj is server:
