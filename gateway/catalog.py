@@ -13,8 +13,9 @@ from protocol.errors import ClusterError, ErrorCode
 class Catalog:
     """Owns the configured workers, which change when the configuration is read again."""
 
-    def __init__(self, configured: Sequence[WorkerConfig], registry: Registry) -> None:
+    def __init__(self, configured: Sequence[WorkerConfig], gateways: int, registry: Registry) -> None:
         self.configured = configured
+        self._gateways = gateways
         self._registry = registry
 
     def configured_ids(self) -> set[str]:
@@ -46,6 +47,15 @@ class Catalog:
 
     def workers_of(self, model: str) -> list[WorkerView]:
         return [view for view in self._registry.views() if view.serves(model)]
+
+    def slots(self, model: str) -> float:
+        """This gateway's share of the model's slots, those of workers that are yet to come included."""
+        there = [view for view in self.workers_of(model) if view.connection]
+        ids = {view.worker_id for view in there}
+        coming = [w for w in self.configured if w.name == model and w.id not in ids]
+        return sum(view.capacity.max_num_seqs / view.gateways for view in there) + sum(
+            worker.max_num_seqs / self._gateways for worker in coming
+        )
 
     def is_hopeless(self, model: str) -> bool:
         return routing.is_hopeless(model, self.configured, self._registry.views())

@@ -38,7 +38,7 @@ class Cluster:
         rng = random.Random()  # noqa: S311 (spreads load, guards nothing)
         takes_fakes = gateway.allow_fake or is_loopback(split_http(gateway.http)[0])
         self.registry = Registry(config.heartbeat, takes_fakes=takes_fakes)
-        self.catalog = Catalog(config.workers, self.registry)
+        self.catalog = Catalog(config.workers, len(config.all_gateways), self.registry)
         self.dispatcher = Dispatcher(config, self.registry, self.catalog, wire, rng)
         self._membership = Membership(gateway_id, self.registry, self.catalog, self.dispatcher, wire)
         self.stopping = False

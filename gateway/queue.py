@@ -66,12 +66,11 @@ class Line:
         return list(self._tickets)
 
 
-def max_requests(config: QueueConfig, workers: Iterable[WorkerView]) -> int:
-    """How many may wait: two rounds of the model's slots, this gateway's share of them."""
+def max_requests(config: QueueConfig, slots: float) -> int:
+    """How many may wait: two rounds of the model's slots, of which this gateway has that share."""
     if config.max_requests is not None:
         return config.max_requests
-    share = sum(2 * view.capacity.max_num_seqs / view.gateways for view in workers if view.connection)
-    return min(_MAX_REQUESTS, max(_MIN_REQUESTS, math.ceil(share)))
+    return min(_MAX_REQUESTS, max(_MIN_REQUESTS, math.ceil(2 * slots)))
 
 
 def time_limit_s(config: QueueConfig, workers: Iterable[WorkerView]) -> float:

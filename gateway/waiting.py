@@ -65,7 +65,7 @@ class WaitingRoom:
 
     def _ticket(self, flight: Flight, now: float) -> queue.Ticket:
         workers = self._catalog.workers_of(flight.model)
-        limit = queue.max_requests(self._config, workers)
+        limit = queue.max_requests(self._config, self._catalog.slots(flight.model))
         if not self._line(flight.model).has_room(flight.size, limit):
             message = f"all workers for {flight.model!r} are busy and the queue is full; ask again later"
             wait_s = self._retry_after_s(flight.model)

@@ -127,6 +127,16 @@ def test_a_model_is_unready_until_one_of_its_workers_is_ready():
     assert fleet.catalog.unready() == []
 
 
+def test_slots_are_those_of_workers_that_are_there_and_of_those_to_come():
+    fleet = Fleet(workers=(WorkerConfig(id="a", model="m", max_num_seqs=4), WorkerConfig(id="b", model="x")))
+    assert fleet.catalog.slots("m") == 4
+    fleet.join("a", slots=6, gateways=2)
+    fleet.join("c", slots=5)
+    assert fleet.catalog.slots("m") == 3 + 5
+    fleet.lose(b"c")
+    assert fleet.catalog.slots("m") == 3
+
+
 def test_messages_that_are_not_for_a_gateway_are_counted_and_ignored():
     fleet = Fleet()
     fleet.join("a")

@@ -50,12 +50,10 @@ def test_only_those_whose_time_is_over_expire():
 
 
 def test_the_length_follows_the_slots_unless_it_is_set():
-    default = QueueConfig()
-    assert max_requests(default, []) == 16
-    assert max_requests(default, [view("a", slots=20), view("b", slots=20, gateways=4)]) == 50
-    assert max_requests(default, [view("a", slots=9999)]) == 1024
-    assert max_requests(default, [view("a", slots=9999, connection=b"")]) == 16
-    assert max_requests(QueueConfig(max_requests=0), [view("a")]) == 0
+    assert max_requests(QueueConfig(), 0) == 16
+    assert max_requests(QueueConfig(), 25) == 50
+    assert max_requests(QueueConfig(), 9999) == 1024
+    assert max_requests(QueueConfig(max_requests=0), 25) == 0
 
 
 def test_the_time_limit_is_at_least_twice_the_service_time():
