@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -41,11 +41,11 @@ class Held:
     key: Key
     request: Generate
     answer: Answer
-    since: float
+    seen_at: float
+    """When the engine last gave an item, or the request came."""
     task: asyncio.Task[End] | None = None
     verdict: Failed | None = None
     """What to say when it is cancelled; None: nothing."""
-    seen_at: float = field(default=0.0)
 
 
 class Core:
@@ -101,7 +101,7 @@ class Core:
         except NoPlace as busy:
             self._say(gateway, self._rejected(request, "engine_busy", busy.retry_after_s))
             return
-        held = Held(key, request, Answer(request, loop.time()), loop.time(), seen_at=loop.time())
+        held = Held(key, request, Answer(request, loop.time()), seen_at=loop.time())
         self._held[key] = held
         self._say(gateway, Accepted(request_id=key.request_id, attempt=key.attempt, load=self.load()))
         held.task = loop.create_task(self._run(held))
