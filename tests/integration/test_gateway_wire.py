@@ -410,3 +410,19 @@ def test_a_reader_that_stalls_is_cut_off(pool):
             peer.wait(Abort)
         wait_for(lambda: gateway_counts(cluster) == (0, 0), "the counters to be zero")
         assert "reads too slowly" in cluster.log("gw-1")
+
+
+def test_sighup_reads_the_workers_again_and_keeps_the_old_ones_when_it_cannot():
+    worker_table = '[[workers]]\nid = "w-9"\nmodel = "late"\nengine = "fake"\n'
+    with gateway() as cluster:
+        before = cluster.home.config.read_text()
+        cluster.home.config.write_text(before + worker_table)
+        cluster.signal("gw-1", signal.SIGHUP)
+        wait_for(lambda: cluster.worker("w-9"), "the new worker to be known")
+        cluster.home.config.write_text("nonsense")
+        cluster.signal("gw-1", signal.SIGHUP)
+        wait_for(lambda: "the old one holds" in cluster.log("gw-1"), "the refusal")
+        assert cluster.worker("w-9")["model"] == "late"
+        cluster.home.config.write_text(before)
+        cluster.signal("gw-1", signal.SIGHUP)
+        wait_for(lambda: not cluster.worker("w-9"), "the worker to be forgotten")
