@@ -19,7 +19,9 @@ pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
 SHELL_SCRIPTS = [
-    path for path in sorted((ROOT / "scripts").iterdir()) if path.read_bytes()[:9] == b"#!/bin/sh"
+    path
+    for path in sorted((ROOT / "scripts").iterdir())
+    if path.is_file() and path.read_bytes().startswith(b"#!/bin/sh")
 ]
 
 
