@@ -46,9 +46,14 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     """Requests sent to it that it has neither accepted nor rejected."""
     paused_until: float = 0.0
     """It rejected, and is left alone until then."""
-    service_s: float = FIRST_SERVICE_S
+    measured_s: float | None = None
+    """Moving average of what its requests took; None until one was served."""
     rejected: int = 0
     last_error: str = ""
+
+    @property
+    def service_s(self) -> float:
+        return FIRST_SERVICE_S if self.measured_s is None else self.measured_s
 
     @property
     def places(self) -> int:
@@ -125,7 +130,7 @@ class Registry:
             gateways=max(1, hello.gateways),
             load=known.load if known is not None and known.connection else Load(),
             unconfirmed=known.unconfirmed if known is not None and known.connection else 0,
-            service_s=known.service_s if known is not None and same else FIRST_SERVICE_S,
+            measured_s=known.measured_s if known is not None and same else None,
             rejected=known.rejected if known is not None else 0,
             last_error=known.last_error if known is not None else "",
         )
@@ -183,9 +188,9 @@ class Registry:
         view = self.at(connection)
         if view is None:
             return
-        first = view.service_s == FIRST_SERVICE_S
-        average = seconds if first else view.service_s + _EWMA * (seconds - view.service_s)
-        self._update(connection, service_s=max(0.001, average), paused_until=0.0)
+        old = seconds if view.measured_s is None else view.measured_s
+        average = old + _EWMA * (seconds - old)
+        self._update(connection, measured_s=max(0.001, average), paused_until=0.0)
 
     def failed(self, connection: bytes, error: str) -> None:
         self._update(connection, last_error=error, paused_until=0.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable, Sequence
 
-from gateway.registry import WorkerView
+from gateway.registry import FIRST_SERVICE_S, WorkerView
 from protocol.config import WorkerConfig
 from protocol.states import WorkerState
 
@@ -17,11 +17,15 @@ _SAMPLES = 3
 _CANNOT_SERVE = frozenset({WorkerState.FAILED, WorkerState.PARKED})
 
 
-def drain_cost(view: WorkerView) -> float:
-    """Seconds until the worker would be done with all it has, and with one request more."""
+def drain_cost(view: WorkerView, unmeasured_s: float = FIRST_SERVICE_S) -> float:
+    """Seconds until the worker would be done with all it has, and with one request more.
+
+    A worker that has served nothing yet is taken to need `unmeasured_s` for a request.
+    """
     prefill = view.load.prefill_tokens / view.prefill_tokens_per_s if view.prefill_tokens_per_s else 0.0
+    service_s = unmeasured_s if view.measured_s is None else view.measured_s
     batches = (view.taken + 1) / view.capacity.max_num_seqs
-    return prefill + batches * view.service_s + _memory_cost(view)
+    return prefill + batches * service_s + _memory_cost(view)
 
 
 def _memory_cost(view: WorkerView) -> float:
@@ -49,10 +53,12 @@ def candidates(
 
 
 def cheapest(found: Sequence[WorkerView], rng: random.Random) -> WorkerView | None:
-    """The best of three of them."""
-    if len(found) > _SAMPLES:
-        found = rng.sample(found, _SAMPLES)
-    return min(found, key=drain_cost, default=None)
+    """The best of three of them; equals by chance, so that several gateways do not all take the first."""
+    sample = rng.sample(found, min(_SAMPLES, len(found)))
+    measured = [view.measured_s for view in sample if view.measured_s is not None]
+    # A new worker is taken to be as fast as the others: else nobody would ever try it.
+    unmeasured_s = sum(measured) / len(measured) if measured else FIRST_SERVICE_S
+    return min(sample, key=lambda view: drain_cost(view, unmeasured_s), default=None)
 
 
 def served_models(configured: Iterable[WorkerConfig], views: Iterable[WorkerView]) -> dict[str, list[str]]:

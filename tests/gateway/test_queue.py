@@ -57,13 +57,13 @@ def test_the_length_follows_the_slots_unless_it_is_set():
 
 
 def test_the_time_limit_is_at_least_twice_the_service_time():
-    assert time_limit_s(QueueConfig(timeout_s=60), [view("a", service_s=10)]) == 60
-    assert time_limit_s(QueueConfig(timeout_s=60), [view("a", service_s=40)]) == 80
+    assert time_limit_s(QueueConfig(timeout_s=60), [view("a", measured_s=10)]) == 60
+    assert time_limit_s(QueueConfig(timeout_s=60), [view("a", measured_s=40)]) == 80
 
 
 def test_retry_after_is_the_time_in_which_the_line_empties():
     rng = random.Random(1)
-    workers = [view("a", slots=2, service_s=4.0)]  # one request in two seconds
+    workers = [view("a", slots=2, measured_s=4.0)]  # one request in two seconds
     assert all(8 <= retry_after_s(4, workers, rng) <= 12 for _ in range(50))
     assert len({retry_after_s(4, workers, rng) for _ in range(50)}) > 10
     assert all(24 <= retry_after_s(1000, workers, rng) <= 36 for _ in range(50))

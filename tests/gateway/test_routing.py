@@ -59,7 +59,7 @@ def test_the_cost_grows_with_what_a_worker_has_and_falls_with_its_speed():
     assert drain_cost(view("a", load={"running": 1})) > idle
     assert drain_cost(view("a", unconfirmed=1)) > idle
     assert drain_cost(view("a", slots=4)) < idle
-    assert drain_cost(view("a", service_s=1.0)) < idle
+    assert drain_cost(view("a", measured_s=1.0)) < idle
     assert drain_cost(view("a", load={"prefill_tokens": 1000}, prefill_tokens_per_s=100.0)) == idle + 10
     assert drain_cost(view("a", load={"prefill_tokens": 1000})) == idle  # no rate is known yet
     half, full = (view("a", kv_tokens=100, load={"kv_tokens": n}) for n in (50, 100))
@@ -73,7 +73,7 @@ def test_the_cheapest_of_a_few_is_chosen_and_of_many_a_sample_decides():
     chosen = cheapest(few, rng)
     assert chosen is not None
     assert chosen.worker_id == "b"
-    many = [view(f"w{i}", service_s=float(i + 1)) for i in range(20)]
+    many = [view(f"w{i}", measured_s=float(i + 1)) for i in range(20)]
     picks = {found.worker_id for _ in range(200) if (found := cheapest(many, rng))}
     assert 5 < len(picks) <= 18  # not always the same one, and never one of the two dearest
 
@@ -100,3 +100,16 @@ def test_hope():
     assert not is_hopeless("m", configured, [view("a", state="failed"), view("b", state="loading")])
     assert not is_hopeless("m", configured, [view("a", state="stopped", connection=b"")])
     assert is_hopeless("m", [], [view("a", state="parked")])
+
+
+def test_equals_are_chosen_by_chance():
+    two = [view("a"), view("b")]
+    chosen = [cheapest(two, random.Random(seed)) for seed in range(40)]
+    assert {found.worker_id for found in chosen if found is not None} == {"a", "b"}
+
+
+def test_a_worker_that_served_nothing_yet_counts_as_fast_as_the_others():
+    busy, new = view("a", measured_s=0.5, load={"running": 1}), view("b")
+    found = cheapest([busy, new], random.Random(1))
+    assert found is not None
+    assert found.worker_id == "b"
