@@ -60,9 +60,16 @@ class Child:
         return None if self._process is None else self._process.returncode
 
     def terminate(self) -> None:
+        self._signal(signal.SIGTERM)
+
+    def reload(self) -> None:
+        """Ask a gateway to read the configuration again."""
+        self._signal(signal.SIGHUP)
+
+    def _signal(self, number: signal.Signals) -> None:
         if not self.ended():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGTERM)
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """It and what it started: it leads a group of its own."""

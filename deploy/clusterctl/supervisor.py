@@ -73,6 +73,7 @@ class Supervisor:
         self._processes: dict[str, Process] = {}
         self._children: dict[str, Child] = {}
         self._log_sizes: dict[str, int] = {}
+        self._to_reload: set[str] = set()
         self._stop_signalled = False
         self._stopping = False
         self._looked_at = 0.0
@@ -111,6 +112,7 @@ class Supervisor:
                 self._stop()
             self._reap()
             self._look()
+            self._reload()
             for action in supervision.decide(self._processes, time.monotonic()):
                 self._perform(action)
             if self._stopping and not self._processes:
@@ -164,6 +166,17 @@ class Supervisor:
         for process_id, pid in self._readiness(self._home, self._config).items():
             if process_id in self._processes:
                 self._put(supervision.seen_ready(self._processes[process_id], pid, now))
+
+    def _reload(self) -> None:
+        """Tell gateways that the configuration changed; one that still starts hears it when it is ready."""
+        for process_id in sorted(self._to_reload):
+            process = self._processes.get(process_id)
+            runs = process is not None and process.phase is supervision.Phase.RUNNING
+            if process is not None and runs and process.ready_at is None:
+                continue
+            self._to_reload.discard(process_id)
+            if runs:
+                self._children[process_id].reload()
 
     # --- what is done ----------------------------------------------------------------------
 
@@ -262,6 +275,7 @@ class Supervisor:
         if request.environment is not None:
             self._environ = dict(request.environment)
         self._want(retry=request.retry)
+        self._to_reload = {p.spec.id for p in self._all() if p.spec.kind is Kind.GATEWAY and p.alive}
         return ""
 
     def _want(self, *, retry: bool) -> None:

@@ -184,6 +184,24 @@ def test_a_worker_joins_and_leaves_a_running_cluster(operator):
     assert operator.answers()
 
 
+def test_gateways_learn_that_a_model_came_and_that_it_went(operator):
+    operator.init("fake-1")
+    operator.run("up", "--wait")
+    url = operator.status()["gateways"][0]["url"]
+
+    def models() -> list[str]:
+        return [model["id"] for model in httpx.get(f"{url}/v1/models").json()["data"]]
+
+    operator.add("fake-2", "--served-name", "other")
+    operator.wait_state("fake-2", "ready")
+    assert models() == ["fake-model", "other"]
+    operator.run("remove-worker", "fake-2")
+    wait_for(lambda: models() == ["fake-model"], "the model to be gone")
+    assert httpx.get(f"{url}/health/ready").status_code == 200
+    body = {"model": "other", "messages": [{"role": "user", "content": "hello"}]}
+    assert httpx.post(f"{url}/v1/chat/completions", json=body).status_code == 404
+
+
 def test_a_worker_added_without_starting_waits_for_up(operator):
     operator.init("fake-1")
     operator.run("up", "--wait")
