@@ -17,7 +17,7 @@ class AlreadyLockedError(RuntimeError):
 
 
 @contextlib.contextmanager
-def locked(path: Path, patience_s: float = 1.0) -> Iterator[None]:
+def locked(path: Path, patience_s: float = 0.3) -> Iterator[None]:
     """Hold the lock file, which exists only while it is held. Raises `AlreadyLockedError`.
 
     The patience outlasts those who only look whether it is held.

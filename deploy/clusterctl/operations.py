@@ -19,7 +19,7 @@ from clusterctl.processes import Record, is_running, last_words, launch_detached
 from clusterctl.progress import Outcome, judge, progress_lines
 from clusterctl.status import ClusterStatus, Sources, cluster_status
 from clusterctl.supervision import Phase
-from clusterctl.supervisor import FAREWELL, Supervisor
+from clusterctl.supervisor import FAREWELL, TOO_LATE, Supervisor
 from protocol.addresses import Home
 from protocol.config import ClusterConfig
 from protocol.folders import private_folder
@@ -216,12 +216,21 @@ def _start_supervisor(home: Home, config_file: Path, environment: Mapping[str, s
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise OperationError(f"the supervisor cannot be started: {error}; see {log}") from error
     deadline = time.monotonic() + _ANSWER_S
-    while _status(home) is None:
-        if not is_running(pid, started) and not is_locked(home.lock(NAME)):
-            words = last_words(log, size)
-            if words == FAREWELL:
-                raise OperationError(_TAKEN_DOWN)
-            raise OperationError(f"the supervisor has ended: {words or f'see {log}'}")
+    while (reply := _status(home)) is None or reply.pid != pid:
+        # One that came too late must have ended before this returns, or it would take over after
+        # the next `down`.
+        if not is_running(pid, started):
+            if reply is not None:
+                return
+            if not is_locked(home.lock(NAME)):
+                raise OperationError(_why_it_ended(log, size))
         if time.monotonic() > deadline:
             raise OperationError(f"the supervisor (pid {pid}) does not answer; see {log}")
         time.sleep(_POLL_S)
+
+
+def _why_it_ended(log: Path, size: int) -> str:
+    words = last_words(log, size)
+    if words in (FAREWELL, TOO_LATE):
+        return _TAKEN_DOWN
+    return f"the supervisor has ended: {words or f'see {log}'}"

@@ -46,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 FAREWELL = "everything has ended"
+TOO_LATE = "another supervisor serves this home"
 _LOOK_S = 0.5
 """Between two looks at what sends no signal: readiness, and the end of adopted processes."""
 
@@ -314,7 +315,7 @@ def main() -> None:
     try:
         Supervisor(Home.from_environment(os.environ), options.config, os.environ).run()
     except AlreadyLockedError:
-        logger.info("another supervisor serves this home")
+        logger.info(TOO_LATE)
     except (ConfigError, OSError, ValueError) as error:
         logger.error("the supervisor cannot run: %s", error)
         sys.exit(ExitCode.MISCONFIGURED)

@@ -89,6 +89,17 @@ class Operator:
         found = [status["supervisor"]["pid"], *(p["pid"] for p in status["gateways"] + status["workers"])]
         return [pid for pid in found if pid]
 
+    def processes(self) -> list[int]:
+        """Every process that was started with this configuration, whoever knows of it."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if str(self.home.config) in process.cmdline():
+                    found.append(process.pid)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return found
+
     def answers(self) -> bool:
         url = self.status()["gateways"][0]["url"]
         if url is None:
@@ -169,7 +180,9 @@ def test_two_ups_at_once_start_one_cluster(operator):
     outputs = [up.communicate(timeout=60)[0] for up in both]
     assert [up.returncode for up in both] == [0, 0], outputs
     assert operator.worker("fake-1")["restarts"] == 0
-    assert operator.answers()
+    assert sorted(operator.processes()) == sorted(operator.pids())
+    operator.run("down")
+    assert operator.processes() == []
 
 
 def test_a_worker_joins_and_leaves_a_running_cluster(operator):
