@@ -20,6 +20,8 @@ from protocol.errors import ClusterError, ErrorCode
 
 logger = logging.getLogger(__name__)
 
+_WATCHED = ("/health", "/metrics", "/admin/state")
+
 _ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _CORS = [
     (b"access-control-allow-origin", b"*"),
@@ -145,7 +147,10 @@ def _mistake() -> ClusterError:
 
 
 def _log(scope: Scope, reply: Reply, seconds: float) -> None:
-    logger.info(
+    # What watches the gateway asks every second; answers that are in order are not worth a line.
+    watched = reply.status < 400 and scope["path"].startswith(_WATCHED)
+    logger.log(
+        logging.DEBUG if watched else logging.INFO,
         "request %s: %s %s -> %d, %.3f s, model %s, worker %s",
         reply.request_id,
         scope["method"],
