@@ -6,7 +6,7 @@ A field that is null counts as absent, fields that nobody reads are ignored.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -24,19 +24,11 @@ _NAMES: Mapping[type, str] = {
 }
 
 
-def decode_object(body: bytes) -> dict[str, Any]:
-    """The JSON object in a request's body. Raises `InvalidRequestError` for anything else."""
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise InvalidRequestError(f"the body is not valid JSON: {error}", reason="invalid_json") from None
-    except RecursionError:
-        raise InvalidRequestError("the body is nested too deeply", reason="invalid_json") from None
-    if not isinstance(value, dict):
-        raise InvalidRequestError(
-            f"the body must be a JSON object, not {name_of(value)}", reason="invalid_json"
-        )
-    return value
+_SHORT = 1_000_000
+"""Bytes of a field that holds no conversation."""
+_LONG_FIELDS = ("messages",)
+
+_decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def name_of(value: object) -> str:
@@ -62,6 +54,20 @@ def unsupported(path: str, message: str, *, reason: str = "unsupported_parameter
     return ClusterError(ErrorCode.UNSUPPORTED, f"{path} {message}", param=path, reason=reason)
 
 
+def _decode_checked(body: bytes) -> dict[str, msgspec.Raw]:
+    body.decode()  # what is passed over has to be UTF-8 too
+    return _decode_raw(body)
+
+
+def _decoded(decode: Callable[[Any], Any], source: bytes | msgspec.Raw) -> Any:
+    try:
+        return decode(source)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise InvalidRequestError(f"the body is not valid JSON: {error}", reason="invalid_json") from None
+    except RecursionError:
+        raise InvalidRequestError("the body is nested too deeply", reason="invalid_json") from None
+
+
 class Fields:
     """The fields of one JSON object, with the path that leads to it."""
 
@@ -76,14 +82,14 @@ class Fields:
         return self._values.get(name)
 
     def text(self, name: str) -> str | None:
-        value = self._values.get(name)
+        value = self.raw(name)
         if value is None or isinstance(value, str):
             return value
         raise wrong_type(self.path(name), "a string", value)
 
     def flag(self, name: str) -> bool:
         """False where absent."""
-        value = self._values.get(name)
+        value = self.raw(name)
         if value is None:
             return False
         if isinstance(value, bool):
@@ -91,13 +97,13 @@ class Fields:
         raise wrong_type(self.path(name), "a boolean", value)
 
     def items(self, name: str) -> list[Any] | None:
-        value = self._values.get(name)
+        value = self.raw(name)
         if value is None or isinstance(value, list):
             return value
         raise wrong_type(self.path(name), "an array", value)
 
     def object(self, name: str) -> Fields | None:
-        value = self._values.get(name)
+        value = self.raw(name)
         if value is None:
             return None
         if isinstance(value, dict):
@@ -105,7 +111,7 @@ class Fields:
         raise wrong_type(self.path(name), "an object", value)
 
     def number(self, name: str, low: float = -math.inf, high: float = math.inf) -> float | None:
-        value = self._values.get(name)
+        value = self.raw(name)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -115,7 +121,7 @@ class Fields:
 
     def integer(self, name: str, low: int | None = None, high: int | None = None) -> int | None:
         """An integer; `256.0` is one too."""
-        value = self._values.get(name)
+        value = self.raw(name)
         if value is None:
             return None
         if isinstance(value, float) and value.is_integer():
@@ -130,6 +136,29 @@ class Fields:
             raise wrong_value(self.path(name), f"must be at least {low:g}, not {_shown(value)}")
         if high is not None and value > high:
             raise wrong_value(self.path(name), f"must be at most {high:g}, not {_shown(value)}")
+
+
+class Body(Fields):
+    """The JSON object in a request's body. Raises `InvalidRequestError` for anything else.
+
+    Only what is asked for is built: fields that nobody reads cost no more than to pass over them.
+    """
+
+    def __init__(self, body: bytes) -> None:
+        try:
+            super().__init__(_decoded(_decode_checked, body))
+        except msgspec.ValidationError as error:
+            raise InvalidRequestError(
+                f"the body must be a JSON object: {error}", reason="invalid_json"
+            ) from None
+
+    def raw(self, name: str) -> Any:
+        value = super().raw(name)
+        if value is None:
+            return None
+        if len(memoryview(value)) > _SHORT and name not in _LONG_FIELDS:
+            raise wrong_value(name, f"must have at most {_SHORT} bytes")
+        return _decoded(msgspec.json.decode, value)
 
 
 def _shown(value: float) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from gateway.dialects.fields import (
+    Body,
     Fields,
-    decode_object,
     unsupported,
     wrong_type,
     wrong_value,
@@ -20,6 +20,8 @@ from gateway.dialects.openai_messages import parse_messages
 from protocol.values import ChatMessage, SamplingParams
 
 _INT64 = 2**63
+_MAX_STOPS = 1024
+_MAX_STOP_CHARACTERS = 65_536
 
 _NOT_YET = (
     "guided_json",
@@ -54,7 +56,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse(body: bytes) -> ChatRequest:
     """The request in a body. Raises `ClusterError` with the path of the fault."""
-    fields = Fields(decode_object(body))
+    fields = Body(body)
     model = fields.text("model")
     messages = parse_messages(fields)
     stream = fields.flag("stream")
@@ -87,6 +89,16 @@ def _sampling(fields: Fields) -> SamplingParams:
 
 
 def _stop(fields: Fields) -> tuple[str, ...]:
+    """The stop strings, bounded: the worker looks for each of them at each token."""
+    stops = _stop_strings(fields)
+    if len(stops) > _MAX_STOPS or sum(map(len, stops)) > _MAX_STOP_CHARACTERS:
+        raise wrong_value(
+            "stop", f"must have at most {_MAX_STOPS} strings and {_MAX_STOP_CHARACTERS} characters"
+        )
+    return stops
+
+
+def _stop_strings(fields: Fields) -> tuple[str, ...]:
     value = fields.raw("stop")
     if value is None:
         return ()
@@ -97,7 +109,7 @@ def _stop(fields: Fields) -> tuple[str, ...]:
     for index, item in enumerate(value):
         if not isinstance(item, str):
             raise wrong_type(f"stop[{index}]", "a string", item)
-    return tuple(item for item in value if item)
+    return tuple(dict.fromkeys(item for item in value if item))
 
 
 def _seed(fields: Fields) -> int | None:

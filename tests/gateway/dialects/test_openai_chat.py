@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from typing import Any
 
 import pytest
@@ -100,7 +101,7 @@ def test_roles_and_contents():
 
 @pytest.mark.parametrize(
     "raw",
-    [b"", b"nonsense", b"[]", b"null", b'"x"', b"5", b'{"a": NaN}', b'{"a": Infinity}', b'{"a": 1e999}',
+    [b"", b"nonsense", b"[]", b"null", b'"x"', b"5", b'{"a": NaN}', b'{"a": Infinity}', b'{"messages": 1e999}',
      b'{"a": "\xff"}', b'{"a": "\\ud83d"}', b"[" * 100_000, b'{"a":' * 100_000, b'{"a": 1}}'],
 )  # fmt: skip
 def test_what_is_no_json_object(raw: bytes):
@@ -203,3 +204,29 @@ def test_any_object_gives_a_request_or_a_client_error(fields: dict[str, Any]):
 def test_any_bytes_give_a_client_error(raw: bytes):
     with pytest.raises(ClusterError):
         parse(raw)
+
+
+def test_fields_that_nobody_reads_are_passed_over_and_not_built():
+    long = (
+        b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "zzz": ['
+        + b"[]," * 700_000
+        + b"[]]}"
+    )
+    began = time.thread_time()
+    assert parse(long) == parsed()
+    passed_s = time.thread_time() - began
+    began = time.thread_time()
+    json.loads(long)
+    assert passed_s < (time.thread_time() - began) / 3
+
+
+def test_a_field_that_holds_no_conversation_is_bounded():
+    assert fault(body(tools=[[]] * 400_000)) == ("tools", "invalid_value")
+    assert parsed(messages=[{"role": "user", "content": "x" * 2_000_000}]).messages[0].content
+
+
+def test_stop_strings_are_bounded_and_each_counts_once():
+    assert parsed(stop=["a", "b", "a"] * 1000).sampling.stop == ("a", "b")
+    assert len(parsed(stop=[f"s{i}" for i in range(1024)]).sampling.stop) == 1024
+    assert fault(body(stop=[f"s{i}" for i in range(1025)])) == ("stop", "invalid_value")
+    assert fault(body(stop="x" * 65_537)) == ("stop", "invalid_value")
