@@ -102,10 +102,13 @@ class Wire:
                 raise
             self._loop.call_soon(self._lost, connection)
             return Sent.LOST
+        self._look_soon()
+        return Sent.OK
+
+    def _look_soon(self) -> None:
         if not self._look_planned:
             self._look_planned = True
             self._loop.call_soon(self._drain)
-        return Sent.OK
 
     def _drain(self) -> None:
         self._look_planned = False
@@ -115,7 +118,7 @@ class Wire:
             except zmq.Again:
                 return
             self._receive(connection, frames)
-        self._loop.call_soon(self._drain)
+        self._look_soon()
 
     def _receive(self, connection: bytes, frames: list[bytes]) -> None:
         now = self._loop.time()
@@ -128,6 +131,7 @@ class Wire:
                 logger.warning(
                     "a peer sent bytes that are no message (%d so far): %s", self.bad_frames, error
                 )
+            self._membership.malformed(connection, now)
             return
         try:
             self._membership.receive(connection, message, now)

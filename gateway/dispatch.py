@@ -19,7 +19,7 @@ from gateway.flight import Flight, Outlet, Sent, Transport
 from gateway.registry import Registry, WorkerView
 from gateway.waiting import WaitingRoom
 from protocol.config import ClusterConfig
-from protocol.errors import ClusterError, ErrorCode, error_code
+from protocol.errors import ClusterError, ErrorCode, worker_code
 from protocol.messages import (
     Abort,
     Accepted,
@@ -150,6 +150,13 @@ class Dispatcher:
                 self._failed(flight, worker, message, now)
 
     def _rejected(self, flight: Flight, worker: WorkerView, message: Rejected, now: float) -> None:
+        if flight.began:
+            # Its text cannot be taken back, and another worker would begin anew behind it.
+            self._withdraw(flight)
+            broken = f"the worker {worker.worker_id} rejected a request that it had begun to answer"
+            self._registry.failed(worker.connection, broken)
+            self._end(flight, ClusterError(ErrorCode.INTERNAL_ERROR, broken))
+            return
         logger.debug("request %s: worker %s is %s", flight.request_id, worker.worker_id, message.reason)
         self._registry.rejected(worker.connection, now + self._config.routing.busy_pause_s)
         flight.connection = b""
@@ -157,7 +164,7 @@ class Dispatcher:
         self._guarded(flight, now, self._place_or_wait)
 
     def _failed(self, flight: Flight, worker: WorkerView, message: Failed, now: float) -> None:
-        code = error_code(message.code)
+        code = worker_code(message.code)
         if code in (ErrorCode.ENGINE_FAILED, ErrorCode.INTERNAL_ERROR):
             self._registry.failed(worker.connection, message.message)
             flight.engine_failures += 1

@@ -6,6 +6,7 @@ Requests are passed on to the dispatcher, which also learns when a worker comes 
 from __future__ import annotations
 
 import logging
+import math
 
 from gateway.catalog import Catalog
 from gateway.dispatch import Dispatcher
@@ -32,6 +33,8 @@ from protocol.messages import (
 
 FORGET_LOST_S = 300.0
 """A lost worker that the configuration does not name is remembered so long: it may be restarting."""
+MOST_WORKERS = 1024
+"""With so many known, only those of the configuration are still taken."""
 
 logger = logging.getLogger(__name__)
 
@@ -81,11 +84,11 @@ class Membership:
                 logger.debug("ignored a message of kind %s", type(message).__name__)
 
     def _hello(self, connection: bytes, hello: Hello, now: float) -> None:
-        refused = self._registry.refusal(hello)
+        refused = self._registry.refusal(connection, hello) or self._no_room(hello)
         welcome = Welcome(gateway_id=self._gateway_id, protocol=PROTOCOL_VERSION, refused=refused)
         if refused:
-            logger.warning("refused: %s", refused)
-            self._registry.refuse(connection, now)
+            if self._registry.refuse(connection, now):
+                logger.warning("refused: %s", refused)
             self._transport.send(connection, welcome)
             return
         older = self._registry.other_connection(connection, hello.worker_id)
@@ -99,6 +102,21 @@ class Membership:
         self._transport.send(connection, welcome)
         self._dispatcher.pump(now)
 
+    def _no_room(self, hello: Hello) -> str:
+        """Why not one worker more is taken; empty when it is. Those that were lost make room."""
+        configured = self._catalog.configured_ids()
+        if len(self._registry) < MOST_WORKERS or hello.worker_id in configured:
+            return ""
+        self._registry.forget(math.inf, configured)
+        if len(self._registry) < MOST_WORKERS or any(
+            view.worker_id == hello.worker_id for view in self._registry.views()
+        ):
+            return ""
+        return (
+            f"worker {hello.worker_id!r} is one too many: this gateway knows {len(self._registry)};"
+            " name it in the configuration, or stop others"
+        )
+
     def _fence(self, older: bytes, newer: bytes, hello: Hello, now: float) -> None:
         """One worker id, two connections: the newest process holds, and its newest connection.
 
@@ -107,18 +125,34 @@ class Membership:
         """
         view = self._registry.at(older)
         if view is not None and view.incarnation == hello.incarnation:
-            for request_id in self._dispatcher.requests_at(older):
-                self._transport.send(newer, Abort(request_id=request_id))
+            self._abort_all(older, by=newer)
         self._registry.refuse(older, now)
         same = view is not None and view.incarnation == hello.incarnation
         self._leave(older, now, died=not same, why="it connected again" if same else "a newer process came")
 
     def lost(self, connection: bytes, now: float, why: str) -> None:
         """The peer is gone. Idempotent."""
+        self._drop(connection, now, died=True, why=why)
+
+    def malformed(self, connection: bytes, now: float) -> None:
+        """The peer said what cannot be read: what it tells of its requests has a hole now.
+
+        They begin anew, and so does it: with its next word it is asked who it is.
+        """
+        self._drop(connection, now, died=False, why="it sent bytes that are no message")
+
+    def _drop(self, connection: bytes, now: float, *, died: bool, why: str) -> None:
         worker = self._registry.at(connection)
         if worker is not None:
             logger.warning("worker %s is lost: %s", worker.worker_id, why)
-            self._leave(connection, now, died=True, why=why)
+            # It may be there all the same, stopped or too busy: it must not go on for nobody.
+            self._abort_all(connection, by=connection)
+            self._leave(connection, now, died=died, why=why)
+
+    def _abort_all(self, connection: bytes, *, by: bytes) -> None:
+        """Have the worker end what it was sent on one connection, by a word on one of its connections."""
+        for request_id in self._dispatcher.requests_at(connection):
+            self._transport.send(by, Abort(request_id=request_id))
 
     def _leave(self, connection: bytes, now: float, *, died: bool, why: str, forget: bool = False) -> None:
         view = self._registry.leave(connection, why if died else "", forget=forget)

@@ -81,6 +81,9 @@ class Registry:
         self._ids: dict[bytes, str] = {}
         self._strangers: dict[bytes, float] = {}
 
+    def __len__(self) -> int:
+        return len(self._workers)
+
     def views(self) -> Iterable[WorkerView]:
         """Every worker known, those that were lost too (with an empty connection)."""
         return self._workers.values()
@@ -92,7 +95,7 @@ class Registry:
         worker_id = self._ids.get(connection)
         return None if worker_id is None else self._workers[worker_id]
 
-    def refusal(self, hello: Hello) -> str:
+    def refusal(self, connection: bytes, hello: Hello) -> str:
         """Why this worker is not taken, with the cure; empty when it is."""
         ours, theirs = PROTOCOL_VERSION, hello.protocol
         if ours[0] != theirs[0]:
@@ -104,6 +107,12 @@ class Registry:
             return (
                 f"worker {hello.worker_id!r} has the fake engine, and this gateway is open to other"
                 " machines; remove the worker, or set allow_fake = true for the gateway"
+            )
+        before = self.at(connection)
+        if before is not None and before.worker_id != hello.worker_id:
+            return (
+                f"worker {hello.worker_id!r} speaks on the connection of {before.worker_id!r};"
+                " a connection belongs to one worker: open another"
             )
         known = self._workers.get(hello.worker_id)
         if known is not None and known.connection and known.incarnation > hello.incarnation:
@@ -247,9 +256,11 @@ class Registry:
         self._strangers[connection] = now + self._heartbeat.interval_s
         return True
 
-    def refuse(self, connection: bytes, now: float) -> None:
-        """Leave a refused peer alone for a while."""
+    def refuse(self, connection: bytes, now: float) -> bool:
+        """Leave a refused peer alone for a while. False when that was so already."""
+        again = now < self._strangers.get(connection, now)
         self._strangers[connection] = now + self._heartbeat.lost_s
+        return not again
 
     def _update(self, connection: bytes, **changes: object) -> None:
         view = self.at(connection)

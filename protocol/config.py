@@ -13,12 +13,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from protocol.addresses import AddressError, is_loopback, split_http, tcp_host
+from protocol.values import Count, Id, Name, NotNegative
 
-Count = Annotated[int, msgspec.Meta(ge=1)]
-NotNegative = Annotated[int, msgspec.Meta(ge=0)]
-Seconds = Annotated[float, msgspec.Meta(gt=0)]
-_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$"
-Id = Annotated[str, msgspec.Meta(pattern=_ID)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 
 EMBEDDED = "embedded"
 """The model name that stands for the small model which the project brings along."""
@@ -57,9 +54,9 @@ class WorkerConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     model: str
     """`embedded`, a folder, or (for a foreign engine) whatever its class takes."""
     node: str = "local"
-    served_name: str | None = None
+    served_name: Name | None = None
     """Default: the last part of the model's name."""
-    aliases: tuple[str, ...] = ()
+    aliases: tuple[Name, ...] = ()
     engine: str = "batched"
     """`batched`, `fake`, or `package.module:Class`."""
     engine_options: dict[str, Any] = {}
@@ -194,7 +191,7 @@ def parse(text: str) -> ClusterConfig:
     """The configuration in a TOML text. Raises `ConfigError` with the path of the fault."""
     try:
         raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # some faults (an endless number) have no type of their own
         raise ConfigError(f"not valid TOML: {error}") from error
     try:
         config = msgspec.convert(raw, ClusterConfig)
@@ -291,5 +288,10 @@ def _check_worker(worker: WorkerConfig) -> None:
         raise ConfigError(
             f"{where}: node {worker.node!r} is unknown; in this version every worker is 'local'"
         )
-    if not worker.name:
-        raise ConfigError(f"{where}: the model has no name; set served_name")
+    try:
+        msgspec.convert(worker.name, Name)
+    except msgspec.ValidationError:
+        raise ConfigError(
+            f"{where}: {worker.name[:300]!r} cannot be a model's name; set served_name to 1 to 256 characters"
+            " on one line"
+        ) from None

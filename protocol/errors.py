@@ -63,9 +63,21 @@ class InvalidRequestError(ClusterError):
         super().__init__(ErrorCode.INVALID_REQUEST, message, param=param, reason=reason)
 
 
-def error_code(text: str) -> ErrorCode:
-    """The code of that name; a name that this version does not know counts as internal."""
-    try:
-        return ErrorCode(text)
-    except ValueError:
-        return ErrorCode.INTERNAL_ERROR
+_OF_WORKERS = frozenset(
+    {
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNSUPPORTED,
+        ErrorCode.CONTEXT_LENGTH_EXCEEDED,
+        ErrorCode.MODEL_LOADING,
+        ErrorCode.SHUTTING_DOWN,
+        ErrorCode.WORKER_LOST,
+        ErrorCode.DEADLINE_EXCEEDED,
+        ErrorCode.ENGINE_FAILED,
+    }
+)
+
+
+def worker_code(text: str) -> ErrorCode:
+    """The code that a worker gave. One that this version does not know, or that is for the gateway
+    to say (who the client is, what it may, that it left), counts as internal."""
+    return ErrorCode(text) if text in _OF_WORKERS else ErrorCode.INTERNAL_ERROR

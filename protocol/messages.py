@@ -2,6 +2,7 @@
 
 Rules of change: a field added after the first release has a default, no field changes its type
 or meaning, a new message is a new class. Enumerations that may grow travel as strings.
+A range that a field is given later must hold for everything that older versions send.
 Messages of a request carry its id and the attempt, so that an answer to an attempt that was
 given up is told from the answer to the present one.
 """
@@ -15,9 +16,14 @@ import msgspec
 from protocol.values import (
     Capacity,
     ChatMessage,
+    Count,
+    Id,
     Load,
+    Measure,
     ModelCard,
+    NotNegative,
     SamplingParams,
+    Share,
     Timings,
     ToolSpec,
     Usage,
@@ -39,7 +45,7 @@ class Hello(Message, frozen=True, kw_only=True, omit_defaults=True):
     again whenever the card changes."""
 
     protocol: tuple[int, int]
-    worker_id: str
+    worker_id: Id
     incarnation: str
     """New at each start; sorts by start time, so that the newest of an id is known."""
     node: str
@@ -47,7 +53,7 @@ class Hello(Message, frozen=True, kw_only=True, omit_defaults=True):
     card: ModelCard
     capacity: Capacity
     state: str
-    gateways: int = 1
+    gateways: Count = 1
     """How many gateways this worker serves."""
 
 
@@ -56,15 +62,15 @@ class Heartbeat(Message, frozen=True, kw_only=True, omit_defaults=True):
 
     state: str
     load: Load = Load()
-    progress: float | None = None
+    progress: Share | None = None
     """While loading: 0 to 1."""
     detail: str = ""
     """While loading or failed: what is being done, or what is wrong."""
-    decode_tokens_per_s: float = 0.0
-    prefill_tokens_per_s: float = 0.0
-    step_age_s: float = 0.0
+    decode_tokens_per_s: Measure = 0.0
+    prefill_tokens_per_s: Measure = 0.0
+    step_age_s: Measure = 0.0
     """Since the engine's last step; 0 while nothing is pending."""
-    cache_epoch: int = 0
+    cache_epoch: NotNegative = 0
 
 
 class Accepted(Message, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,7 +89,7 @@ class Rejected(Message, frozen=True, kw_only=True, omit_defaults=True):
     load: Load
     reason: str
     """`engine_busy` or `draining`."""
-    retry_after_s: float = 0.0
+    retry_after_s: Measure = 0.0
 
 
 class Started(Message, frozen=True, kw_only=True, omit_defaults=True):
@@ -91,8 +97,8 @@ class Started(Message, frozen=True, kw_only=True, omit_defaults=True):
 
     request_id: str
     attempt: int
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
+    prompt_tokens: NotNegative = 0
+    cached_tokens: NotNegative = 0
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
@@ -120,7 +126,7 @@ class Delta(msgspec.Struct, frozen=True, array_like=True):
     text: str = ""
     token_ids: tuple[int, ...] = ()
     """All ids of the step, those of held-back text too."""
-    completion_tokens: int = 0
+    completion_tokens: NotNegative = 0
     """So far."""
     reasoning: str = ""
     tool_calls: tuple[ToolCallDelta, ...] = ()
@@ -204,7 +210,7 @@ class Generate(Message, frozen=True, kw_only=True, omit_defaults=True):
     attempt: int
     model: str
     sampling: SamplingParams
-    seed: int
+    seed: NotNegative
     """0 to 2**63 - 1. The gateway draws one where the client gave none."""
     messages: tuple[ChatMessage, ...] = ()
     prompt: str | tuple[int, ...] | None = None
@@ -213,7 +219,7 @@ class Generate(Message, frozen=True, kw_only=True, omit_defaults=True):
     response_format: dict[str, Any] | None = None
     template_options: dict[str, Any] = {}
     priority: str = "normal"
-    time_left_s: float | None = None
+    time_left_s: Measure | None = None
     trace_context: dict[str, str] = {}
     resume_token_ids: tuple[int, ...] = ()
     """Ids already emitted elsewhere (take-over)."""
@@ -230,7 +236,7 @@ class Embed(Message, frozen=True, kw_only=True, omit_defaults=True):
 
     request_id: str
     inputs: tuple[str, ...]
-    dimensions: int | None = None
+    dimensions: Count | None = None
 
 
 class Tokenize(Message, frozen=True, kw_only=True, omit_defaults=True):
@@ -245,7 +251,7 @@ class Drain(Message, frozen=True, kw_only=True, omit_defaults=True):
     """Take nothing new; when the running requests are done, `stay`, `exit` (0) or `restart` (75)."""
 
     then: str = "stay"
-    timeout_s: float | None = None
+    timeout_s: Measure | None = None
 
 
 class Undrain(Message, frozen=True, kw_only=True, omit_defaults=True):

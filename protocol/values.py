@@ -1,31 +1,48 @@
-"""The nouns that messages carry: sampling, chat, usage, load, and the card of a model."""
+"""The nouns that messages carry: sampling, chat, usage, load, and the card of a model.
+
+Their ranges are checked where a message is decoded, so that whoever reads one can reckon with it.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
+
+NotNegative = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1)]
+Finite = Annotated[float, Meta(ge=-1e15, le=1e15)]
+"""Neither infinite nor "not a number": both would spread through every sum and comparison."""
+Measure = Annotated[float, Meta(ge=0, le=1e15)]
+"""Seconds, or something a second."""
+Share = Annotated[float, Meta(ge=0, le=1)]
+# `(?!\n)`: without it, a line feed may follow the end of the text.
+Id = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}(?!\n)$")]
+"""Of a gateway or worker: it names files and sockets, and stands in headers."""
+Name = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,256}(?!\n)$")]
+"""Of a model: any text on one line."""
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the next token is drawn. Names and defaults are OpenAI's and vLLM's."""
 
-    max_tokens: int | None = None
+    max_tokens: Count | None = None
     """At most this many new tokens; None: as many as the context has room for."""
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
+    temperature: Measure = 1.0
+    top_p: Share = 1.0
+    top_k: NotNegative = 0
     """0 switches it off."""
-    min_p: float = 0.0
+    min_p: Share = 0.0
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
-    min_tokens: int = 0
+    min_tokens: NotNegative = 0
     stop_token_ids: tuple[int, ...] = ()
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    logit_bias: dict[int, float] = {}
-    logprobs: int | None = None
+    presence_penalty: Finite = 0.0
+    frequency_penalty: Finite = 0.0
+    repetition_penalty: Finite = 1.0
+    logit_bias: dict[int, Finite] = {}
+    logprobs: NotNegative | None = None
     """How many alternatives to report with each token; None: no log-probabilities."""
 
 
@@ -34,7 +51,7 @@ class ContentPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     type: str
     text: str = ""
-    frame: int | None = None
+    frame: Count | None = None
     """Which binary frame, counted from 1 (frame 0 is the message)."""
     media_type: str = ""
 
@@ -69,49 +86,49 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tokens of one answer. `completion_tokens` counts sampled tokens, the end token too."""
 
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    completion_tokens: int = 0
-    reasoning_tokens: int = 0
-    mtp_drafts: int = 0
-    mtp_accepted: int = 0
+    prompt_tokens: NotNegative = 0
+    cached_tokens: NotNegative = 0
+    completion_tokens: NotNegative = 0
+    reasoning_tokens: NotNegative = 0
+    mtp_drafts: NotNegative = 0
+    mtp_accepted: NotNegative = 0
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Seconds that a request spent in the worker, phase by phase."""
 
-    queued_s: float = 0.0
-    prefill_s: float = 0.0
-    decode_s: float = 0.0
+    queued_s: Measure = 0.0
+    prefill_s: Measure = 0.0
+    decode_s: Measure = 0.0
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a worker has in hand at one moment."""
 
-    running: int = 0
-    waiting: int = 0
-    prefill_tokens: int = 0
+    running: NotNegative = 0
+    waiting: NotNegative = 0
+    prefill_tokens: NotNegative = 0
     """Prompt tokens accepted but not yet computed."""
-    kv_tokens: int = 0
+    kv_tokens: NotNegative = 0
     """Tokens that the KV cache holds or has promised."""
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a worker takes at most."""
 
-    max_num_seqs: int = 1
-    max_waiting: int = 0
-    kv_tokens: int | None = None
+    max_num_seqs: Count = 1
+    max_waiting: NotNegative = 0
+    kv_tokens: Count | None = None
     """None: not bounded by tokens."""
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a worker serves. Facts that only the files tell are None until these are read."""
 
-    name: str
-    aliases: tuple[str, ...] = ()
+    name: Name
+    aliases: tuple[Name, ...] = ()
     modalities: tuple[str, ...] = ("text",)
-    max_model_len: int | None = None
+    max_model_len: Count | None = None
     tools: bool = False
     reasoning: bool = False
     engine: str = ""

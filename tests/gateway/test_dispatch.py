@@ -411,3 +411,25 @@ def test_whatever_happens_every_request_ends_once_and_nothing_is_left(steps):
     for request_id, outlet in outlets.items():
         assert outlet.ends == (request_id not in cancelled)
     assert fleet.counts == (0, 0)
+
+
+def test_a_rejection_after_text_ends_the_request_and_doubles_nothing():
+    fleet = Fleet()
+    fleet.join("a")
+    outlet = fleet.ask("r")
+    fleet.start(b"a")
+    fleet.say(b"a", "first")
+    fleet.join("b")
+    fleet.reject(b"a")
+    assert (outlet.code, outlet.text, fleet.at(b"b")) == ("internal_error", "first", [])
+    assert [abort.request_id for abort in fleet.wire.to(b"a", Abort)] == ["r"]
+    assert fleet.counts == (0, 0)
+
+
+def test_a_worker_cannot_speak_for_the_client_or_for_its_rights():
+    fleet = Fleet()
+    fleet.join("a")
+    outlet = fleet.ask("r")
+    fleet.accept(b"a")
+    fleet.fail(b"a", "client_closed_request")
+    assert outlet.code == "internal_error"

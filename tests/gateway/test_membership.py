@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.flight import Sent
+from gateway.membership import MOST_WORKERS
 from protocol.config import WorkerConfig
 from protocol.messages import Abort, Goodbye, Heartbeat, Ping, Tokenize, Unknown, Welcome, WhoAreYou
 from tests.gateway.fleet import Fleet, hello
@@ -143,3 +144,55 @@ def test_messages_that_are_not_for_a_gateway_are_counted_and_ignored():
     fleet.receive(b"a", Unknown(tag="Future"))
     fleet.receive(b"a", Tokenize(request_id="r"))
     assert fleet.membership.ignored == 2
+
+
+def test_a_connection_keeps_its_worker_id():
+    fleet = Fleet()
+    fleet.join("a")
+    fleet.receive(b"a", hello("b"))
+    assert "belongs to one worker" in fleet.wire.to(b"a", Welcome)[-1].refused
+    assert [view.worker_id for view in fleet.registry.views()] == ["a"]
+
+
+def test_a_flood_of_new_workers_is_bounded_and_lost_ones_make_room():
+    fleet = Fleet(workers=(WorkerConfig(id="mine", model="m"),))
+    for number in range(MOST_WORKERS):
+        fleet.receive(b"%d" % number, hello(f"w-{number}"))
+    fleet.receive(b"x", hello("x"))
+    assert "one too many" in fleet.wire.to(b"x", Welcome)[-1].refused
+    fleet.receive(b"mine", hello("mine"))
+    fleet.receive(b"0", hello("w-0", slots=3))
+    assert not fleet.wire.to(b"mine", Welcome)[-1].refused
+    assert not fleet.wire.to(b"0", Welcome)[-1].refused
+    fleet.lose(b"1")
+    fleet.lose(b"2")
+    fleet.receive(b"y", hello("y"))
+    assert not fleet.wire.to(b"y", Welcome)[-1].refused
+
+
+def test_bytes_that_are_no_message_end_what_their_sender_had_and_it_may_come_back():
+    fleet = Fleet()
+    fleet.join("a")
+    outlet = fleet.ask("r")
+    fleet.start(b"a")
+    fleet.say(b"a", "half")
+    fleet.membership.malformed(b"a", fleet.now)
+    assert outlet.code == "worker_lost"
+    assert [abort.request_id for abort in fleet.wire.to(b"a", Abort)] == ["r"]
+    fleet.beat(b"a")
+    assert len(fleet.wire.to(b"a", WhoAreYou)) == 1
+    fleet.join("a")
+    assert fleet.registry.at(b"a") is not None
+
+
+def test_a_silent_worker_is_told_to_end_what_goes_on_elsewhere():
+    fleet = Fleet()
+    fleet.join("a", "b")
+    fleet.ask("r")
+    (at,) = [c for c in (b"a", b"b") if fleet.at(c)]
+    other = b"b" if at == b"a" else b"a"
+    fleet.accept(at)
+    fleet.pass_time(6, beating=(other,))
+    fleet.pass_time(5, beating=(other,))
+    assert [abort.request_id for abort in fleet.wire.to(at, Abort)] == ["r"]
+    assert fleet.at(other) == ["r"]

@@ -118,3 +118,36 @@ def test_a_prompt_is_text_or_token_ids():
             prompt=prompt,
         )
         assert decode(encode(message))[0] == message
+
+
+_NOT_A_NUMBER, _ENDLESS = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("Hello", {"capacity": {"max_num_seqs": 0}}),
+        ("Hello", {"capacity": {"max_waiting": -1}}),
+        ("Hello", {"capacity": {"kv_tokens": 0}}),
+        ("Hello", {"worker_id": "w-1\r\nx-evil: 1"}),
+        ("Hello", {"worker_id": "w-1\n"}),
+        ("Hello", {"card": {"name": "m\n"}}),
+        ("Hello", {"card": {"name": ""}}),
+        ("Hello", {"gateways": 0}),
+        ("Heartbeat", {"load": {"running": -1}}),
+        ("Heartbeat", {"progress": _NOT_A_NUMBER}),
+        ("Heartbeat", {"prefill_tokens_per_s": -1.0}),
+        ("Heartbeat", {"step_age_s": _ENDLESS}),
+        ("Finished", {"usage": {"completion_tokens": -5}}),
+        ("Rejected", {"retry_after_s": _NOT_A_NUMBER}),
+        ("Generate", {"sampling": {"max_tokens": -1}}),
+        ("Generate", {"sampling": {"temperature": _NOT_A_NUMBER}}),
+        ("Generate", {"time_left_s": _NOT_A_NUMBER}),
+        ("Generate", {"seed": -1}),
+        ("Drain", {"timeout_s": -1.0}),
+    ],
+)
+def test_values_that_no_reader_could_reckon_with_are_refused(kind: str, changes: dict[str, object]):
+    sample = next(message for message in SAMPLES if type(message).__name__ == kind)
+    with pytest.raises(FrameError, match=r"Expected"):
+        decode([msgspec.msgpack.encode(msgspec.to_builtins(sample) | changes)])

@@ -102,3 +102,19 @@ def test_ids_that_do_not_exist_are_answered_with_those_that_do():
         config.worker_named("x")
     with pytest.raises(ConfigError, match="configured: gw-1"):
         config.gateway_named("x")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['served_name = "two\\nlines"', 'served_name = ""', 'aliases = ["a\\r"]', 'model = "/models/tab\\there"'],
+)
+def test_names_of_models_are_text_on_one_line(line: str):
+    given = 'id = "w-1"\n' + ("" if "model =" in line else 'model = "m"\n') + line
+    with pytest.raises(ConfigError):
+        parse(f'version = 1\n[gateway]\nid = "g"\nhttp = "127.0.0.1:0"\n[[workers]]\n{given}\n')
+
+
+@pytest.mark.parametrize("text", [f"version = {'9' * 5000}", "x = " + "[" * 5000])
+def test_toml_that_breaks_its_reader_is_refused_in_words(text: str):
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        parse(text)

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
-from protocol.errors import ClusterError, ErrorCode, InvalidRequestError, error_code
+import pytest
+
+from protocol.errors import ClusterError, ErrorCode, InvalidRequestError, worker_code
 
 
-def test_a_code_this_version_does_not_know_counts_as_internal():
-    assert error_code("from_the_future") is ErrorCode.INTERNAL_ERROR
-    assert error_code("overloaded") is ErrorCode.OVERLOADED
+@pytest.mark.parametrize("said", ["from_the_future", "client_closed_request", "unauthenticated", ""])
+def test_a_code_that_is_not_for_workers_to_say_counts_as_internal(said: str):
+    assert worker_code(said) is ErrorCode.INTERNAL_ERROR
+
+
+def test_a_workers_own_codes_are_taken_as_they_are():
+    assert worker_code("context_length_exceeded") is ErrorCode.CONTEXT_LENGTH_EXCEEDED
 
 
 def test_an_invalid_request_names_its_field():
