@@ -139,7 +139,8 @@ class Membership:
 
         They begin anew, and so does it: with its next word it is asked who it is.
         """
-        self._drop(connection, now, died=False, why="it sent bytes that are no message")
+        if self._dispatcher.requests_at(connection):
+            self._drop(connection, now, died=False, why="it sent bytes that are no message")
 
     def _drop(self, connection: bytes, now: float, *, died: bool, why: str) -> None:
         worker = self._registry.at(connection)
