@@ -5,20 +5,26 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
+import msgspec
 import uvicorn
 import zmq
 
 from gateway.app import make_app
 from gateway.client import Wire
 from gateway.cluster import Cluster
+from gateway.connection import SPARE_CONNECTIONS, Connection, end_overdue
+from gateway.patience import KEEP_ALIVE_S
 from protocol import config
 from protocol.addresses import AddressError, Home, endpoint, split_http
 from protocol.config import ClusterConfig, ConfigError, GatewayConfig
@@ -29,9 +35,12 @@ from protocol.states import ExitCode
 logger = logging.getLogger("gateway")
 
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
-_KEEP_ALIVE_S = 75
-"""Longer than clients keep idle connections, so that they close first."""
 _POLL_S = 0.05
+_SWEEP_S = 0.5
+_OWN_DESCRIPTORS = 128
+"""Enough for all that is no client's connection: files, workers."""
+_FAREWELL_S = 2.0
+"""So long the last answers may take to reach their clients."""
 
 
 class StartError(Exception):
@@ -53,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cluster_config = _read_config(options.config)
         gateway = cluster_config.gateway_named(options.id)
         logging.basicConfig(level=cluster_config.log.level.upper(), format=_LOG_FORMAT, stream=sys.stderr)
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        logging.getLogger("uvicorn").setLevel(logging.ERROR)
         listener = _bind_http(gateway)
         wire = _bind_wire(gateway, home, cluster_config)
     except (ConfigError, AddressError, StartError) as error:
@@ -81,11 +90,26 @@ def _read_config(path: Path) -> ClusterConfig:
         raise StartError(f"{path} cannot be read: {error}") from error
 
 
+def _connection_limit(wanted: int) -> int:
+    """As many connections as the system gives descriptors for, at most `wanted`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + SPARE_CONNECTIONS + _OWN_DESCRIPTORS
+    if soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft >= needed:
+        return wanted
+    found = max(1, wanted - (needed - soft))
+    logger.warning("the system gives %d descriptors: %d connections are taken, not %d", soft, found, wanted)
+    return found
+
+
 def _bind_http(gateway: GatewayConfig) -> socket.socket:
     host, port = split_http(gateway.http)
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # Named by its protocol: only then does asyncio switch off Nagle's delay on its connections.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(512)
@@ -131,10 +155,12 @@ class _Gateway:
             self._url_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._url_file.write_text(cluster.url + "\n")
             logger.info("gateway %s serves %s", self._gateway.id, cluster.url)
+            _sweep(server)
             stopping = asyncio.create_task(self._stop.wait())
             await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
             await self._drain(cluster)
+            await _farewell(server)
             server.should_exit = True
             await serving
         finally:
@@ -144,10 +170,12 @@ class _Gateway:
 
     def _server(self, cluster: Cluster) -> _Server:
         limits = self._config.limits
+        most = _connection_limit(limits.max_connections)
+        limits = msgspec.structs.replace(limits, max_connections=most)
         app = make_app(cluster, limits, lambda: len(server.server_state.connections))
         settings = uvicorn.Config(
             app,
-            http="httptools",
+            http=cast("type[asyncio.Protocol]", functools.partial(Connection, limits)),
             loop="asyncio",
             ws="none",
             lifespan="off",
@@ -155,8 +183,7 @@ class _Gateway:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=2,
+            timeout_keep_alive=int(KEEP_ALIVE_S),
         )
         server = _Server(settings)
         return server
@@ -193,6 +220,24 @@ class _Gateway:
                 await _until(lambda: cluster.open_streams == 0)
         message = "this gateway is shutting down; ask again, or ask another"
         cluster.dispatcher.fail_all(ClusterError(ErrorCode.SHUTTING_DOWN, message))
+
+
+def _sweep(server: _Server) -> None:
+    """End connections that stand still, now and from now on."""
+    loop = asyncio.get_running_loop()
+    end_overdue(server.server_state.connections, loop.time())
+    loop.call_later(_SWEEP_S, _sweep, server)
+
+
+async def _farewell(server: _Server) -> None:
+    """Let the last answers go out, then leave: who has not taken his by now does not get it."""
+    for listening in server.servers:
+        listening.close()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_FAREWELL_S):
+            await _until(lambda: not server.server_state.tasks)
+    for connection in list(server.server_state.connections):
+        cast("Connection", connection).transport.abort()
 
 
 async def _until(condition: Callable[[], bool]) -> None:

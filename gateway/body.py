@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import contextlib
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from starlette.types import Receive
 
@@ -11,6 +14,12 @@ from protocol.config import LimitsConfig
 from protocol.errors import ClusterError, ErrorCode
 
 Headers = Iterable[tuple[bytes, bytes]]
+T = TypeVar("T")
+
+_LARGE_BODY = 1_000_000
+"""Bodies above this are decoded on a thread: decoding would hold up every stream."""
+_MAX_HELD_BYTES = 256 * 1024 * 1024
+"""Of all bodies that are read or decoded at the same time."""
 
 _LINGER_S = 5.0
 """A client that sends too much is read on for so long, so that it gets to see the answer."""
@@ -45,8 +54,58 @@ def check_headers(headers: Headers, limits: LimitsConfig) -> None:
         raise _too_large(limits)
 
 
-async def read_body(receive: Receive, limits: LimitsConfig) -> bytes:
-    """The whole body. Raises `ClusterError` when it is too long, too slow, or the client leaves."""
+class Intake:
+    """Bodies on their way from bytes to requests. Owns the count of the bytes that they hold."""
+
+    def __init__(self, limits: LimitsConfig, max_held_bytes: int = _MAX_HELD_BYTES) -> None:
+        self._limits = limits
+        self._max_held = max(max_held_bytes, limits.max_body_bytes)
+        self._held = 0
+        self._one_at_a_time = asyncio.Lock()
+
+    async def take(self, headers: Headers, receive: Receive, parse: Callable[[bytes], T]) -> tuple[T, int]:
+        """The parsed request and the size of its body. Raises `ClusterError`."""
+        check_headers(headers, self._limits)
+        with self._share() as hold:
+            body = await read_body(receive, self._limits, hold)
+            if len(body) <= _LARGE_BODY:
+                return parse(body), len(body)
+            async with self._one_at_a_time:
+                return await asyncio.to_thread(_without_collecting, parse, body), len(body)
+
+    @contextlib.contextmanager
+    def _share(self) -> Iterator[Callable[[int], None]]:
+        """Count bytes by calling what it gives, until the end of the block."""
+        mine = 0
+
+        def hold(size: int) -> None:
+            nonlocal mine
+            mine += size
+            self._held += size
+            if self._held > self._max_held:
+                message = "this gateway has as many large requests at once as it takes; ask again later"
+                raise ClusterError(ErrorCode.OVERLOADED, message)
+
+        try:
+            yield hold
+        finally:
+            self._held -= mine
+
+
+def _without_collecting(parse: Callable[[bytes], T], body: bytes) -> T:
+    """Millions of new objects would set off garbage collections that hold up every thread."""
+    gc.disable()
+    try:
+        return parse(body)
+    finally:
+        gc.enable()
+
+
+async def read_body(receive: Receive, limits: LimitsConfig, hold: Callable[[int], None]) -> bytes:
+    """The whole body. Raises `ClusterError` when it is too long, too slow, or the client leaves.
+
+    `hold` is told of each piece.
+    """
     parts: list[bytes] = []
     size = 0
     try:
@@ -59,6 +118,7 @@ async def read_body(receive: Receive, limits: LimitsConfig) -> bytes:
                 size += len(part)
                 if size > limits.max_body_bytes:
                     raise _too_large(limits)
+                hold(len(part))
                 parts.append(part)
                 if not message.get("more_body", False):
                     return b"".join(parts)

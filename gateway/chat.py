@@ -9,7 +9,7 @@ import time
 
 from starlette.types import Receive, Scope, Send
 
-from gateway.body import check_headers, client_closed, read_body, wait_for_disconnect
+from gateway.body import Intake, client_closed, wait_for_disconnect
 from gateway.cluster import Cluster
 from gateway.dialects import openai_chat, sse
 from gateway.dialects.openai_chat import ChatRequest
@@ -23,17 +23,15 @@ from protocol.messages import Generate
 
 logger = logging.getLogger(__name__)
 
-_LARGE_BODY = 1_000_000
-"""Bodies above this are decoded on a thread: decoding would hold up every stream."""
-
 
 class ChatCompletions:
-    """The endpoint. Holds nothing between requests."""
+    """The endpoint. Holds nothing of a request when it is over."""
 
     def __init__(self, cluster: Cluster, metrics: Metrics, limits: LimitsConfig) -> None:
         self._cluster = cluster
         self._metrics = metrics
         self._limits = limits
+        self._intake = Intake(limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply: Reply = scope["state"]["reply"]
@@ -53,15 +51,10 @@ class ChatCompletions:
             self._metrics.outcome(reply.model, code)
 
     async def _answer(self, scope: Scope, receive: Receive, reply: Reply) -> None:
-        check_headers(scope["headers"], self._limits)
-        body = await read_body(receive, self._limits)
-        if len(body) > _LARGE_BODY:
-            request = await asyncio.to_thread(openai_chat.parse, body)
-        else:
-            request = openai_chat.parse(body)
+        request, size = await self._intake.take(scope["headers"], receive, openai_chat.parse)
         reply.model = self._cluster.catalog.named(request.model)
         generate = _generate(request, reply, self._limits)
-        stream = self._cluster.open(generate, len(body), live=request.stream)
+        stream = self._cluster.open(generate, size, live=request.stream)
         watcher = asyncio.create_task(_watch(receive, stream))
         try:
             if request.stream:
@@ -69,6 +62,8 @@ class ChatCompletions:
             else:
                 await self._write_whole(request, stream, reply)
         finally:
+            if stream.overrun:
+                logger.warning("request %s: the client reads too slowly and is cut off", reply.request_id)
             watcher.cancel()
             self._cluster.close(generate.request_id)
 
@@ -91,15 +86,9 @@ class ChatCompletions:
         if stream.gone:
             raise client_closed()
         headers = sse.HEADERS + _origin(stream, reply)
-        stream.writing()
-        try:
-            await reply.send({"type": "http.response.start", "status": 200, "headers": headers})
-            await self._write_events(request, stream, reply)
-        except asyncio.CancelledError:
-            if not stream.overrun:
-                raise
-            logger.warning("request %s: the client reads too slowly and is cut off", reply.request_id)
-            raise client_closed() from None
+        stream.writing(reply.cut)
+        await reply.send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._write_events(request, stream, reply)
 
     async def _write_events(self, request: ChatRequest, stream: Stream, reply: Reply) -> None:
         encoder: StreamEncoder | None = None
@@ -118,7 +107,7 @@ class ChatCompletions:
                 events = sse.KEEPALIVE
             over = stream.is_over
             if events:
-                stream.writing()
+                stream.writing(reply.cut)
                 await reply.raw({"type": "http.response.body", "body": events, "more_body": not over})
                 stream.written()
             if over:

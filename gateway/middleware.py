@@ -21,6 +21,7 @@ from protocol.errors import ClusterError, ErrorCode
 logger = logging.getLogger(__name__)
 
 _WATCHED = ("/health", "/metrics", "/admin/state")
+"""What the operator looks at, often, and also when there is no room for clients."""
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _CORS = [
@@ -40,15 +41,20 @@ _CLOSES = frozenset({ErrorCode.REQUEST_TOO_LARGE, ErrorCode.REQUEST_TIMEOUT})
 class Reply:
     """The answer under way. Handlers find it in `scope["state"]["reply"]`.
 
-    `raw` writes past all that stands between; only for body messages.
+    `raw` writes past all that stands between; only for body messages. `cut` ends the connection.
     """
 
-    def __init__(self, send: Send, request_id: str, extra: list[tuple[bytes, bytes]]) -> None:
+    def __init__(
+        self, send: Send, request_id: str, extra: list[tuple[bytes, bytes]], cut: Callable[[], None]
+    ) -> None:
         self.raw = send
+        self.cut = cut
         self.request_id = request_id
         self.status = 0
         self.worker_id = ""
         self.model = ""
+        self.closes = False
+        """Whether the connection ends with this answer."""
         self._extra = extra
 
     async def send(self, message: Message) -> None:
@@ -56,7 +62,10 @@ class Reply:
             self.status = message["status"]
             request_id = self.request_id.encode()
             ids = [(b"x-request-id", request_id), (b"request-id", request_id)]
-            message = {**message, "headers": [*message.get("headers", ()), *ids, *self._extra]}
+            headers = [*message.get("headers", ()), *ids, *self._extra]
+            if self.closes:
+                headers.append((b"connection", b"close"))
+            message = {**message, "headers": headers}
         await self.raw(message)
 
     async def whole(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
@@ -68,15 +77,13 @@ class Reply:
         if self.status:
             return
         answer = render(error)
-        if error.code not in _CLOSES:
-            await self.whole(answer.status, answer.headers, answer.body)
-            return
-        headers = [*answer.headers, (b"connection", b"close")]
-        await self.send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        await self.raw({"type": "http.response.body", "body": answer.body, "more_body": True})
-        if error.code is ErrorCode.REQUEST_TOO_LARGE:
+        self.closes = self.closes or error.code in _CLOSES
+        await self.send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+        too_large = error.code is ErrorCode.REQUEST_TOO_LARGE
+        await self.raw({"type": "http.response.body", "body": answer.body, "more_body": too_large})
+        if too_large:
             await discard_body(receive)
-        await self.raw({"type": "http.response.body", "body": b""})
+            await self.raw({"type": "http.response.body", "body": b""})
 
 
 class Entrance:
@@ -91,7 +98,8 @@ class Entrance:
             raise RuntimeError(f"a connection of type {scope['type']!r}, though only HTTP is served")
         began = time.monotonic()
         scope["path"] = path = plain_path(scope["path"])
-        reply = Reply(send, request_id(scope["headers"]), [] if path.startswith("/admin") else _CORS)
+        extra = [] if path.startswith("/admin") else _CORS
+        reply = Reply(send, request_id(scope["headers"]), extra, scope["state"]["cut"])
         scope["state"] = {"reply": reply}
         try:
             await self._answer(scope, receive, reply)
@@ -109,7 +117,8 @@ class Entrance:
         if scope["method"] == "OPTIONS":
             await reply.whole(204, _PREFLIGHT[len(_CORS) :], b"")
             return
-        if not self._has_room() and not scope["path"].startswith("/health"):
+        if not self._has_room() and not scope["path"].startswith(_WATCHED):
+            reply.closes = True  # a refused client must not keep the place of one that is served
             message = "this gateway has as many connections as it takes; ask again later"
             raise ClusterError(ErrorCode.OVERLOADED, message)
         try:

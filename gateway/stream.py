@@ -24,7 +24,7 @@ class Stream:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._waiter: asyncio.Future[None] | None = None
-        self._writer: asyncio.Task[object] | None = None
+        self._cut: Callable[[], None] | None = None
         self._size = 0
         self._quiet_since = clock()
         self._began_at = self._quiet_since
@@ -37,7 +37,7 @@ class Stream:
         self.silent = False
         """Nothing was written for so long that a sign of life is due."""
         self.overrun = False
-        """The client read too slowly; its writer was cancelled."""
+        """The client read too slowly; its connection was cut."""
 
     # --- filled by the dispatcher ---
 
@@ -73,12 +73,11 @@ class Stream:
         self._wake()
 
     def tick(self, now: float) -> None:
-        """Look at the two ways in which a stream can stand still."""
-        if self._writer is not None:
-            too_long = now - self._quiet_since >= self._limits.stream_stall_s
-            if self._size > self._limits.stream_buffer_bytes or (too_long and self._size):
+        """Cut off who lets too much pile up; ask for a sign of life where there is nothing to write."""
+        if self._cut is not None:
+            if self._size > self._limits.stream_buffer_bytes and not self.overrun:
                 self.overrun = True
-                self._writer.cancel()
+                self._cut()
         elif self._live and now - self._quiet_since >= self._limits.keepalive_s:
             self.silent = True
             self._wake()
@@ -110,13 +109,13 @@ class Stream:
         self._size = 0
         return text, reasoning
 
-    def writing(self) -> None:
-        """A write begins; if it takes too long, this task is cancelled."""
+    def writing(self, cut: Callable[[], None]) -> None:
+        """A write begins, to a connection that `cut` ends."""
         self._quiet_since = self._clock()
-        self._writer = asyncio.current_task()
+        self._cut = cut
 
     def written(self) -> None:
-        self._writer = None
+        self._cut = None
         self.silent = False
 
     def _wake(self) -> None:

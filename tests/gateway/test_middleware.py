@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.body import check_headers, read_body
+from gateway.body import Intake, check_headers, read_body
 from gateway.middleware import Entrance, Reply, plain_path, request_id
 from protocol.config import LimitsConfig
 from protocol.errors import ClusterError
@@ -73,12 +73,16 @@ def body_of(*messages: dict[str, Any]):
     return receive
 
 
+def _count(size: int) -> None:
+    """Any number of bytes is fine."""
+
+
 def part(body: bytes, more: bool) -> dict[str, Any]:
     return {"type": "http.request", "body": body, "more_body": more}
 
 
 def test_a_body_in_parts_is_joined():
-    assert asyncio.run(read_body(body_of(part(b"ab", True), part(b"c", False)), LIMITS)) == b"abc"
+    assert asyncio.run(read_body(body_of(part(b"ab", True), part(b"c", False)), LIMITS, _count)) == b"abc"
 
 
 @pytest.mark.parametrize(
@@ -90,17 +94,43 @@ def test_a_body_in_parts_is_joined():
 )
 def test_a_body_that_cannot_be_read(messages: list[dict[str, Any]], code: str):
     with pytest.raises(ClusterError) as caught:
-        asyncio.run(read_body(body_of(*messages), LIMITS))
+        asyncio.run(read_body(body_of(*messages), LIMITS, _count))
     assert caught.value.code == code
 
 
 def test_a_body_that_does_not_come_is_a_timeout():
     async def scenario() -> None:
-        await read_body(asyncio.Event().wait, LimitsConfig(body_timeout_s=0.01))  # type: ignore[arg-type]
+        await read_body(asyncio.Event().wait, LimitsConfig(body_timeout_s=0.01), _count)  # type: ignore[arg-type]
 
     with pytest.raises(ClusterError) as caught:
         asyncio.run(scenario())
     assert caught.value.code == "request_timeout"
+
+
+def test_bodies_together_are_bounded_and_what_is_done_frees_its_share():
+    limits = LimitsConfig(max_body_bytes=6)
+
+    async def scenario() -> list[str]:
+        intake = Intake(limits, max_held_bytes=8)
+        slow: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        first = asyncio.create_task(intake.take([], slow.get, bytes.upper))
+        slow.put_nowait(part(b"abcde", True))
+        await asyncio.sleep(0)
+        found = []
+        for _ in range(2):
+            try:
+                found.append(str(await intake.take([], body_of(part(b"xyzw", False)), bytes.upper)))
+            except ClusterError as error:
+                found.append(str(error.code))
+            slow.put_nowait(part(b"", False))
+            assert await first == (b"ABCDE", 5)
+        return found
+
+    assert asyncio.run(scenario()) == ["overloaded", "(b'XYZW', 4)"]
+
+
+def _no_cut() -> None:
+    raise AssertionError("not to be cut off")
 
 
 def _enter(app, *, has_room: bool = True, path: str = "/v1/x", method: str = "GET") -> list[dict[str, Any]]:
@@ -110,7 +140,7 @@ def _enter(app, *, has_room: bool = True, path: str = "/v1/x", method: str = "GE
         sent.append(message)
 
     async def scenario() -> None:
-        scope = {"type": "http", "method": method, "path": path, "headers": []}
+        scope = {"type": "http", "method": method, "path": path, "headers": [], "state": {"cut": _no_cut}}
         await Entrance(app, lambda: has_room)(scope, body_of(part(b"", False)), send)
 
     asyncio.run(scenario())
@@ -150,6 +180,7 @@ def test_options_is_answered_without_a_handler():
 def test_too_many_connections_are_refused_but_health_is_told():
     start, _body = _enter(_never, has_room=False)
     assert start["status"] == 429
+    assert dict(start["headers"])[b"connection"] == b"close"
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await scope["state"]["reply"].whole(200, [], b"")

@@ -101,8 +101,9 @@ def test_roles_and_contents():
 
 @pytest.mark.parametrize(
     "raw",
-    [b"", b"nonsense", b"[]", b"null", b'"x"', b"5", b'{"a": NaN}', b'{"a": Infinity}', b'{"messages": 1e999}',
-     b'{"a": "\xff"}', b'{"a": "\\ud83d"}', b"[" * 100_000, b'{"a":' * 100_000, b'{"a": 1}}'],
+    [b"", b"nonsense", b"[]", b"null", b'"x"', b"5", b'{"a": NaN}', b'{"a": Infinity}',
+     b'{"messages": 1e999}', b'{"a": "\xff"}', b'{"a": "\\ud83d"}',
+     b"[" * 100_000, b'{"a":' * 100_000, b'{"a": 1}}'],
 )  # fmt: skip
 def test_what_is_no_json_object(raw: bytes):
     assert fault(raw) == (None, "invalid_json")
