@@ -34,8 +34,11 @@ _tag_decoder = msgspec.msgpack.Decoder(_Tag)
 
 
 def encode(message: Message, parts: Sequence[bytes] = ()) -> list[bytes]:
-    """The frames of a message. Raises `FrameError` when one is larger than may be sent."""
-    frames = [_encoder.encode(message), *parts]
+    """The frames of a message. Raises `FrameError` when one is larger than may be sent, or cannot be."""
+    try:
+        frames = [_encoder.encode(message), *parts]
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise FrameError(f"a {type(message).__name__} cannot be encoded: {error}") from error
     for frame in frames:
         if len(frame) > MAX_MESSAGE_BYTES:
             raise FrameError(f"a frame of {len(frame)} bytes exceeds the limit of {MAX_MESSAGE_BYTES} bytes")

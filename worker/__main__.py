@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import FrameType
 
 from protocol.addresses import AddressError, Home, models_folder
 from protocol.config import ClusterConfig, ConfigError, WorkerConfig, parse
@@ -23,15 +24,25 @@ logger = logging.getLogger(__name__)
 
 def main() -> None:
     arguments = _arguments()
-    # Until the event loop takes the signal over, nothing runs that would have to be drained.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.OK))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     try:
         code = _run(arguments.config, arguments.id)
-    except (ConfigError, AddressError, LockHeldError, OSError) as error:
+    except (ConfigError, AddressError, LockHeldError, OSError, UnicodeDecodeError) as error:
         logger.error("worker %s cannot start: %s", arguments.id, error)
         code = ExitCode.MISCONFIGURED
+    except _StoppedError:
+        code = ExitCode.OK
     sys.exit(code)
+
+
+class _StoppedError(BaseException):
+    """A signal came before the event loop takes it over: nothing runs yet that would have to be drained."""
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    raise _StoppedError
 
 
 def _arguments() -> argparse.Namespace:

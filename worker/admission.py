@@ -74,16 +74,18 @@ class Admission:
         prompt that no emptiness of the worker makes fit.
         """
         place = self._places[key]
-        place.started = True
-        place.prompt_tokens = prompt_tokens or place.prompt_tokens
+        prompt_tokens = prompt_tokens or place.prompt_tokens
         budget = self._capacity.kv_tokens
-        if budget is not None and place.prompt_tokens >= budget:
+        if budget is not None and prompt_tokens >= budget:
             raise PromptError(
-                f"the prompt has {place.prompt_tokens} tokens; this worker holds {budget} tokens in all",
+                f"the prompt has {prompt_tokens} tokens; this worker holds {budget} tokens in all",
                 "context_length_exceeded",
             )
         if len(self._places) > 1:
-            self._check_budget(place.tokens, self._promised() - self._bounded(place.tokens))
+            others = self._promised() - self._bounded(place.tokens)
+            self._check_budget(prompt_tokens + place.answer_tokens, others)
+        place.prompt_tokens = prompt_tokens
+        place.started = True
 
     def release(self, key: Hashable, now: float) -> bool:
         """Give the place back. False when there is none under that key."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from protocol.messages import Delta, Finished, Generate, Started
 from protocol.values import Load, Timings, Usage
 from worker.engine.base import GenerationOutput
+from worker.items import sendable
 from worker.stops import StopMatcher
+
+_REASONS = ("stop", "length", "tool_calls")
 
 
 class Answer:
@@ -39,7 +42,7 @@ class Answer:
 
     def feed(self, output: GenerationOutput, now: float) -> Delta | None:
         """What this item adds. None when there is nothing to tell."""
-        added = self._added(output)
+        added = sendable(self._added(output))
         text = self._matcher.feed(added)
         if output.finished and self._matcher.matched is None:
             text += self._matcher.flush()
@@ -83,7 +86,10 @@ class Answer:
 
     def _end(self, output: GenerationOutput, now: float) -> Finished:
         matched: str | int | None = self._matcher.matched
-        reason = "stop" if matched is not None else (output.finish_reason or "stop")
+        # A word of the engine's own ("eos") says no more to a client.
+        reason = output.finish_reason
+        if matched is not None or reason not in _REASONS:
+            reason = "stop"
         if matched is None:
             matched = getattr(output, "matched_stop", None)
         return Finished(

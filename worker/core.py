@@ -17,10 +17,14 @@ from worker.admission import Admission, NoPlace, estimated_tokens
 from worker.answer import Answer
 from worker.engine.base import BaseEngine, EngineBusy, GenerationOutput
 from worker.engine.output import EngineFailed, EngineLoad, FleetEngine, PromptError
+from worker.items import checked
 from worker.outbox import TurnOutbox
 from worker.request import chat_messages, chat_tools, engine_arguments, prompt_bytes, room, unsupported
 
 logger = logging.getLogger(__name__)
+
+CLOSE_S = 10.0
+"""An engine may take so long to close a stream; after that its place is given to others."""
 
 Send = Callable[[str, Message], None]
 End = Finished | Failed | Rejected
@@ -44,8 +48,10 @@ class Held:
     seen_at: float
     """When the engine last gave an item, or the request came."""
     task: asyncio.Task[End] | None = None
+    aborted: bool = False
+    insisting: asyncio.TimerHandle | None = None
     verdict: Failed | None = None
-    """What to say when it is cancelled; None: nothing."""
+    """What to say when it is aborted; None: nothing."""
 
 
 class Core:
@@ -65,6 +71,7 @@ class Core:
         broken: Callable[[str], None],
     ) -> None:
         self._engine = engine
+        self._fleet = isinstance(engine, FleetEngine)
         self._admission = Admission(capacity)
         self._send = send
         self._freed = freed
@@ -85,7 +92,7 @@ class Core:
         loop = asyncio.get_running_loop()
         key = Key(gateway, request.request_id, request.attempt)
         if key in self._held:
-            logger.warning("request %s: attempt %s came twice", request.request_id, request.attempt)
+            logger.debug("request %s: attempt %s came twice", request.request_id, request.attempt)
             return
         if self.closed is not None:
             self._say(gateway, self._rejected(request, self.closed, 1.0))
@@ -129,8 +136,7 @@ class Core:
             await asyncio.sleep(0)
 
     def load(self) -> Load:
-        fleet = isinstance(self._engine, FleetEngine)
-        return self._admission.load(self._engine_load() if fleet else None)
+        return self._admission.load(self._engine_load() if self._fleet else None)
 
     def step_age_s(self) -> float:
         """How long nothing came out of the engine although something is pending."""
@@ -149,18 +155,20 @@ class Core:
     # --- one request ---
 
     async def _run(self, held: Held) -> End:
+        scope = asyncio.timeout(held.request.time_left_s)
         try:
-            async with asyncio.timeout(held.request.time_left_s) as scope:
+            async with scope:
                 return await self._consume(held)
-        except TimeoutError as error:
-            if not scope.expired():
-                return self._engine_fault(held, error)
-            late = "the time for the answer is over"
-            return _failed(held.request, ErrorCode.DEADLINE_EXCEEDED, late)
-        except Exception as error:  # noqa: BLE001 (an engine may raise anything; it concerns this request)
+        except BaseException as error:
+            # An engine may raise anything, its exit or a cancellation too; it concerns this request.
+            if held.aborted:
+                raise asyncio.CancelledError from error
+            if isinstance(error, TimeoutError) and scope.expired():
+                late = "the time for the answer is over"
+                return _failed(held.request, ErrorCode.DEADLINE_EXCEEDED, late)
             return self._end_after(held, error)
 
-    def _end_after(self, held: Held, error: Exception) -> End:
+    def _end_after(self, held: Held, error: BaseException) -> End:
         if isinstance(error, EngineBusy) and not held.answer.started:
             return self._rejected(held.request, "engine_busy", getattr(error, "retry_after_s", 1.0))
         if isinstance(error, PromptError):
@@ -176,10 +184,14 @@ class Core:
         loop = asyncio.get_running_loop()
         try:
             async for output in stream:
+                if held.aborted:
+                    raise asyncio.CancelledError  # the engine took no notice of it
                 held.seen_at = loop.time()
-                self._take(held, output)
+                self._take(held, checked(output))
                 if held.answer.finished is not None:
                     return held.answer.finished
+                if not self._fleet:
+                    await asyncio.sleep(0)  # it may have its items ready, and would hold up the loop
         finally:
             await _close(stream, held.key.request_id)
         raise RuntimeError("the engine's stream ended without a finished item")
@@ -205,6 +217,8 @@ class Core:
     def _ended(self, held: Held, task: asyncio.Task[End]) -> None:
         """The task is over, or was cancelled before it began: the place is free, and that is said."""
         del self._held[held.key]
+        if held.insisting is not None:
+            held.insisting.cancel()
         self._admission.release(held.key, asyncio.get_running_loop().time())
         message: End | None
         if task.cancelled():
@@ -220,7 +234,7 @@ class Core:
         else:
             self._say(held.key.gateway, self._with_load(message))
 
-    def _engine_fault(self, held: Held, error: Exception) -> Failed:
+    def _engine_fault(self, held: Held, error: BaseException) -> Failed:
         what = f"{type(error).__name__}: {error}"
         logger.error("request %s: the engine failed: %s", held.key.request_id, what)
         return _failed(held.request, ErrorCode.ENGINE_FAILED, f"the engine failed: {what}")
@@ -228,10 +242,15 @@ class Core:
     # --- small things ---
 
     def _cancel(self, held: Held, verdict: Failed | None) -> None:
-        """Once only: a second cancel would break into the closing of the stream."""
-        if held.task is not None and not held.task.cancelling():
+        """Once: a second cancel would break into the closing of the stream, so that has its time first."""
+        if held.task is not None and not held.aborted:
+            held.aborted = True
             held.verdict = verdict
-            held.task.cancel()
+            self._insist(held, held.task)
+
+    def _insist(self, held: Held, task: asyncio.Task[End]) -> None:
+        task.cancel()
+        held.insisting = asyncio.get_running_loop().call_later(CLOSE_S, self._insist, held, task)
 
     def _of(self, gateway: str) -> list[Held]:
         return [held for held in self._held.values() if held.key.gateway == gateway]
@@ -272,7 +291,8 @@ async def _close(stream: Any, request_id: str) -> None:
     if close is None:
         return
     try:
-        await close()
+        async with asyncio.timeout(CLOSE_S):
+            await close()
     except Exception:
         logger.exception("request %s: the engine's stream could not be closed", request_id)
 

@@ -93,7 +93,7 @@ class Link:
         try:
             self._outbox.append(encode(message))
         except FrameError:
-            logger.exception("a %s for %s is too large", type(message).__name__, self.gateway)
+            logger.exception("a %s for %s cannot be sent", type(message).__name__, self.gateway)
             return
         self._push()
         self._look_soon()

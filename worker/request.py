@@ -11,6 +11,8 @@ from protocol.values import ChatMessage, SamplingParams
 
 UNKNOWN_ROOM = 4096
 """Tokens of an answer at most, where neither the request nor the model says."""
+MOST_ROOM = 2**31 - 1
+"""More is asked for by those who mean "all"; sums of it must stay numbers that can be sent."""
 
 _PLAIN = {"max_tokens", "temperature", "top_p", "top_k", "min_p", "stop"}
 _DEFAULTS = SamplingParams()
@@ -42,7 +44,7 @@ def room(request: Generate, max_model_len: int | None) -> int:
     """How many new tokens are asked for at most."""
     wanted = request.sampling.max_tokens
     if wanted is not None:
-        return wanted
+        return min(wanted, MOST_ROOM)
     return UNKNOWN_ROOM if max_model_len is None else max_model_len
 
 

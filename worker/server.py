@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +39,7 @@ from protocol.messages import (
     WhoAreYou,
 )
 from protocol.states import ExitCode, WorkerState
+from worker.complaints import Complaints
 from worker.core import Core
 from worker.engine.base import BaseEngine
 from worker.engine.output import FleetEngine, StopRequested
@@ -50,6 +50,7 @@ from worker.startup import ENGINE_STOP_S, Startup
 
 logger = logging.getLogger(__name__)
 
+_AFTER_DRAIN = {"stay": ExitCode.OK, "exit": ExitCode.OK, "restart": ExitCode.RESTART}
 LAST_WORDS_MS = 1000
 """So long the last messages may take to leave."""
 
@@ -77,7 +78,7 @@ class Server:
         self._drain_timeout_s = worker.drain_timeout_s
         self._beat_due = False
         self._cache_epoch = 0
-        self._counts: Counter[str] = Counter()
+        self._complaints = Complaints()
         self._handlers: dict[type, Callable[[str, Any], None]] = {
             Generate: self._core.generate,
             Abort: lambda gateway, message: self._core.abort(gateway, message.request_id),
@@ -96,8 +97,8 @@ class Server:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether threads of the engine may keep the process from ending."""
-        return self._startup.is_stuck
+        """Whether threads or requests of the engine may keep the process from ending."""
+        return self._startup.is_stuck or bool(self._core.held)
 
     async def run(self) -> ExitCode:
         """From the first hello to the last goodbye."""
@@ -245,14 +246,15 @@ class Server:
         handler = self._handlers.get(type(message))
         if handler is None:
             kind = message.tag if isinstance(message, Unknown) else type(message).__name__
-            self._counts["unknown_messages"] += 1
-            logger.info("gateway %s sent a %s, which this version does not know", gateway, kind)
+            if count := self._complaints.count("unknown_messages", self._loop.time()):
+                what = "gateway %s sent a %.50r, which this version does not know (%d so far)"
+                logger.info(what, gateway, kind, count)
             return
         handler(gateway, message)
 
     def malformed(self, gateway: str, error: FrameError) -> None:
-        self._counts["malformed_messages"] += 1
-        logger.warning("gateway %s sent what is no message: %s", gateway, error)
+        if count := self._complaints.count("malformed_messages", self._loop.time()):
+            logger.warning("gateway %s sent what is no message (%d so far): %s", gateway, count, error)
 
     def lost(self, gateway: str, why: str) -> None:
         self._core.abandon(why, gateway)
@@ -264,6 +266,11 @@ class Server:
             logger.info("registered with gateway %s", gateway)
 
     def _drain(self, gateway: str, message: Drain) -> None:
+        if message.then not in _AFTER_DRAIN:
+            logger.error(
+                "gateway %s asks to drain and then to %.50r: unknown, not done", gateway, message.then
+            )
+            return
         logger.info("gateway %s asks to drain, then %s", gateway, message.then)
         if message.timeout_s is not None:
             self._drain_timeout_s = message.timeout_s
@@ -272,8 +279,7 @@ class Server:
             if self._life.state is WorkerState.READY:
                 self._stop_taking()
             return
-        code = ExitCode.RESTART if message.then == "restart" else ExitCode.OK
-        self._leave(code, f"asked to {message.then} by gateway {gateway}")
+        self._leave(_AFTER_DRAIN[message.then], f"asked to {message.then} by gateway {gateway}")
 
     def _undrain(self, gateway: str, _message: Undrain) -> None:
         logger.info("gateway %s asks to take requests again", gateway)
@@ -283,30 +289,37 @@ class Server:
             self._core.closed = None
 
     def _stats(self, gateway: str, message: Stats) -> None:
-        value = {
-            "engine": self._engine.get_stats(),
-            "caches": self._engine.get_cache_stats(),
-            "messages": dict(self._counts),
-        }
-        self._answer(gateway, message.request_id, value)
+        self._answer(
+            gateway,
+            message.request_id,
+            lambda: {
+                "engine": self._engine.get_stats(),
+                "caches": self._engine.get_cache_stats(),
+                "messages": dict(self._complaints.counts),
+            },
+        )
 
     def _clear_caches(self, gateway: str, message: ClearCaches) -> None:
         self._cache_epoch += 1
-        self._answer(gateway, message.request_id, self._engine.clear_runtime_caches())
+        self._answer(gateway, message.request_id, self._engine.clear_runtime_caches)
 
-    def _answer(self, gateway: str, request_id: str, value: Any) -> None:
-        plain = msgspec.to_builtins(value, enc_hook=str, str_keys=True)
-        self._send(gateway, Result(request_id=request_id, value=plain))
+    def _answer(self, gateway: str, request_id: str, ask: Callable[[], Any]) -> None:
+        try:
+            plain = msgspec.to_builtins(ask(), enc_hook=str, str_keys=True)
+        except Exception as error:
+            logger.exception("the engine could not be asked")
+            self._fail(gateway, request_id, ErrorCode.ENGINE_FAILED, f"the engine failed: {error}")
+        else:
+            self._send(gateway, Result(request_id=request_id, value=plain))
+
+    def _fail(self, gateway: str, request_id: str, code: ErrorCode, why: str) -> None:
+        load = self._core.load()
+        self._send(gateway, Failed(request_id=request_id, attempt=0, code=code, message=why, load=load))
 
     def _unsupported(self, gateway: str, message: Embed | Tokenize | LoadModel | Unload) -> None:
         kind = type(message).__name__
-        logger.warning("gateway %s sent a %s, which this worker does not do", gateway, kind)
+        if count := self._complaints.count(f"unsupported_{kind}", self._loop.time()):
+            logger.warning("gateway %s sent a %s, which this worker does not do (%d)", gateway, kind, count)
         if isinstance(message, Embed | Tokenize):
-            failed = Failed(
-                request_id=message.request_id,
-                attempt=0,
-                code=ErrorCode.UNSUPPORTED,
-                message=f"this worker's engine ({self._worker.engine}) does not do {kind}",
-                load=self._core.load(),
-            )
-            self._send(gateway, failed)
+            why = f"this worker's engine ({self._worker.engine}) does not do {kind}"
+            self._fail(gateway, message.request_id, ErrorCode.UNSUPPORTED, why)

@@ -32,10 +32,13 @@ class Startup:
         """Load, and generate a token. Cut short, the engine is stopped before this returns."""
         try:
             self._enter(WorkerState.LOADING)
-            await run_blocking_startup_work(self._engine.prepare_for_start)
+            await run_blocking_startup_work(self._prepare)
             await self._engine.start()
             self._enter(WorkerState.WARMING)
             await self._warm_up()
+        except (SystemExit, KeyboardInterrupt) as error:
+            await cleanup_startup_cancellation(self.stop)
+            raise _wish(error) from error
         except BaseException:
             await cleanup_startup_cancellation(self.stop)
             raise
@@ -48,9 +51,15 @@ class Startup:
         except TimeoutError:
             logger.error("the engine did not stop within %s s", ENGINE_STOP_S)
             self.is_stuck = True
-        except Exception:
+        except BaseException:
             logger.exception("the engine could not be stopped")
             self.is_stuck = True
+
+    def _prepare(self) -> None:
+        try:
+            self._engine.prepare_for_start()
+        except (SystemExit, KeyboardInterrupt) as error:
+            raise _wish(error) from error
 
     async def _warm_up(self) -> None:
         try:
@@ -59,3 +68,8 @@ class Startup:
             logger.warning("the engine says busy at its first request; it is taken to be ready")
         except NotImplementedError:
             logger.warning("the engine cannot complete a plain prompt; it is taken to be ready")
+
+
+def _wish(error: BaseException) -> RuntimeError:
+    """Raised out of a task as it is, it would end the event loop in the middle of everything."""
+    return RuntimeError(f"the engine wants the process to end: {error!r}")

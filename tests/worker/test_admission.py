@@ -151,3 +151,12 @@ def test_counters_are_never_negative_and_end_at_zero(moves, budget):
     for key in held:
         admission.release(key, 2.0)
     assert admission.load(None) == Load()
+
+
+def test_a_correction_that_does_not_fit_changes_nothing():
+    admission = Admission(Capacity(max_num_seqs=8, kv_tokens=100))
+    admission.admit("a", 40, 10, IDLE, 0.0)
+    admission.admit("b", 40, 10, IDLE, 0.0)
+    with pytest.raises(NoPlace):
+        admission.started("b", 45)
+    assert admission.load(None).kv_tokens == 100

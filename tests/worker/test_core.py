@@ -1,8 +1,10 @@
 import asyncio
+import contextlib
 from contextlib import asynccontextmanager
 
 import pytest
 
+from protocol.codec import encode
 from protocol.messages import Accepted, Deltas, Failed, Finished, Generate, Rejected, Started
 from protocol.values import Capacity, ChatMessage, ContentPart, Load, SamplingParams
 from worker.core import Core
@@ -461,5 +463,117 @@ def test_the_age_of_the_last_step_of_a_foreign_engine_grows_while_something_is_p
             core.abort("gw", "r")
             await core.ended()
             assert core.step_age_s() == 0
+
+    asyncio.run(case())
+
+
+class Leaving(BaseException):
+    """Nothing that `except Exception` would hold."""
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [asyncio.CancelledError("of the engine's own"), SystemExit(0), KeyboardInterrupt(), Leaving("x")],
+    ids=lambda fault: type(fault).__name__,
+)
+@pytest.mark.parametrize("at_call", [True, False])
+def test_whatever_an_engine_raises_ends_its_request_alone_and_is_said(fault, at_call):
+    class Raises(Foreign):
+        def stream_chat(self, *args, **kwargs):
+            if at_call:
+                raise fault
+            return self._raise()
+
+        async def _raise(self):
+            yield GenerationOutput("a", [1], new_text="a", finish_reason=None, finished=False)
+            raise fault
+
+    async def case():
+        async with serving(Raises([])) as (core, wire):
+            core.generate("gw", generate("x"))
+            failed = await wire.until_said("r", Failed)
+            assert (failed.code, core.load()) == ("engine_failed", Load())
+            assert type(fault).__name__ in failed.message
+
+    asyncio.run(case())
+
+
+def test_an_item_that_cannot_be_sent_fails_its_request_and_no_neighbour():
+    good = [GenerationOutput("a" * n, [n], 3, n, None, new_text="a", finished=False) for n in range(1, 6)]
+    last = GenerationOutput("aaaaaa", [6], 3, 6, "eos", new_text="a")
+
+    class Mixed(Foreign):
+        def stream_chat(self, *args, **kwargs):
+            self._items = [good[0], GenerationOutput("\ud800", new_text="\ud800", finished=False)]
+            if args[0][0]["content"] == "good":
+                self._items = [*good, last]
+            return self._stream()
+
+    async def case():
+        async with serving(Mixed([])) as (core, wire):
+            core.generate("gw", generate("good", "good"))
+            core.generate("gw", generate("bad", "bad"))
+            finished = await wire.until_said("good", Finished)
+            failed = await wire.until_said("bad", Failed)
+            assert (wire.text("good"), finished.finish_reason) == ("aaaaaa", "stop")
+            assert failed.code == "engine_failed"
+            for _, message in wire.said:
+                encode(message)
+
+    asyncio.run(case())
+
+
+def test_an_engine_that_takes_no_notice_of_an_abort_loses_the_request_at_its_next_item():
+    class Deaf(Foreign):
+        async def _stream(self):
+            while True:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0.01)
+                yield GenerationOutput("", [1], new_text="a", finish_reason=None, finished=False)
+
+    async def case():
+        async with serving(Deaf([])) as (core, wire):
+            core.generate("gw", generate("x"))
+            await wire.until_said("r", Started)
+            core.abort("gw", "r")
+            await wire.until(lambda: core.held == 0)
+            assert "Finished" not in wire.kinds("r")
+
+    asyncio.run(case())
+
+
+def test_an_engine_that_never_pauses_lets_others_have_their_turn():
+    class Tireless(Foreign):
+        async def _stream(self):
+            while True:
+                yield GenerationOutput("", [1], new_text="a", finish_reason=None, finished=False)
+
+    async def case():
+        async with serving(Tireless([])) as (core, wire):
+            core.generate("gw", generate("x"))
+            await wire.until_said("r", Started)
+            core.abort("gw", "r")
+            await wire.until(lambda: core.held == 0)
+
+    asyncio.run(case())
+
+
+def test_a_stream_that_does_not_close_gives_its_place_back_after_a_while(monkeypatch):
+    monkeypatch.setattr("worker.core.CLOSE_S", 0.05)
+
+    class Clinging(Foreign):
+        async def _stream(self):
+            try:
+                yield GenerationOutput("", [1], new_text="a", finish_reason=None, finished=False)
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.Event().wait()
+
+    async def case():
+        async with serving(Clinging([])) as (core, wire):
+            core.generate("gw", generate("x"))
+            await wire.until_said("r", Started)
+            core.abort("gw", "r")
+            await wire.until(lambda: core.held == 0)
 
     asyncio.run(case())

@@ -110,3 +110,10 @@ def test_what_cannot_be_done_is_said(fields, words):
 def test_ordinary_requests_and_tools_where_they_are_known_are_fine():
     assert unsupported(generate(prompt="hi"), tools=False) is None
     assert unsupported(generate(tools=(ToolSpec(name="f"),)), tools=True) is None
+
+
+def test_room_without_end_is_cut_to_what_can_be_added_up():
+    request = Generate(
+        request_id="r", attempt=0, model="m", sampling=SamplingParams(max_tokens=2**62), seed=0
+    )
+    assert room(request, None) == 2**31 - 1

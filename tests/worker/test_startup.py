@@ -89,3 +89,14 @@ def test_an_engine_that_cannot_be_stopped_is_stuck():
     startup = Startup(Unstoppable("m"), lambda _state: None)
     asyncio.run(startup.stop())
     assert startup.is_stuck
+
+
+def test_an_engine_that_wants_the_process_to_end_is_a_fault_like_others():
+    class Exits(Watched):
+        def prepare_for_start(self):
+            raise SystemExit(0)
+
+    engine = Exits()
+    with pytest.raises(RuntimeError, match="SystemExit"):
+        start(engine)
+    assert engine.stops == 1

@@ -19,6 +19,8 @@ from worker.engine.output import EngineLoad, EngineOutput
 from worker.stops import StopMatcher
 
 Item = EngineOutput | Exception
+_LEAST_INTERVAL_S = 1e-6
+"""What is shorter means at once."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,7 @@ class FakeCore:
         """When the next token is due. Requests of one speed share a grid, and so their steps."""
         delay = request.script.delay_ms
         interval = (1 / self._speed.decode if self._speed.decode else 0.0) if delay is None else delay / 1000
-        if interval == 0:
+        if interval < _LEAST_INTERVAL_S:
             return now
         tick = int(max(request.due, now) / interval + 1e-6)
         return (tick + 1) * interval

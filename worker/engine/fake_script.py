@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -22,8 +22,10 @@ _VOCABULARY = (
     *("valley", "willow", "zephyr"),
 )
 
+MOST_WORDS = 1 << 16
+"""So many words a tokenizer remembers."""
 Position = Annotated[int, msgspec.Meta(ge=0)]
-Milliseconds = Annotated[float, msgspec.Meta(ge=0)]
+Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=86_400_000)]
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,11 +34,11 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tokens: tuple[str, ...] | None = None
     bytes: tuple[str, ...] | None = None
     """Hex pieces of UTF-8, each of them one token."""
-    repeat: Annotated[int, msgspec.Meta(ge=1)] = 1
+    repeat: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1
     delay_ms: Milliseconds | None = None
     """Between two tokens, instead of the engine's speed."""
     prefill_ms: Milliseconds | None = None
-    finish: str = "stop"
+    finish: Literal["stop", "length", "tool_calls"] = "stop"
     echo_prompt: bool = False
     raise_at: Position | None = None
     hang_at: Position | None = None
@@ -64,7 +66,7 @@ class Answer:
 class WordTokenizer:
     """One token a word, with the white space before it. Ids are hashes, so alike in every process.
 
-    `decode` knows the words that this tokenizer has seen.
+    `decode` knows the words that this tokenizer has seen lately.
     """
 
     def __init__(self) -> None:
@@ -79,6 +81,8 @@ class WordTokenizer:
     def id_of(self, piece: bytes) -> int:
         token_id = int.from_bytes(hashlib.blake2b(piece, digest_size=6).digest(), "big")
         self._seen[token_id] = piece
+        if len(self._seen) > MOST_WORDS:
+            del self._seen[next(iter(self._seen))]
         return token_id
 
 
@@ -116,7 +120,7 @@ def read_script(text: str) -> Script:
         script = msgspec.json.decode(text[len(PREFIX) :], type=Script)
         for piece in script.bytes or ():
             bytes.fromhex(piece)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise PromptError(f"the script behind '{PREFIX}' cannot be used: {error}", "template") from error
     return script
 

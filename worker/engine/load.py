@@ -49,13 +49,15 @@ def _foreign(config: WorkerConfig) -> BaseEngine:
     module_name, _, class_name = config.engine.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigError(f"{where}: the module cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{where}: the module cannot be imported: {what}") from error
     found: Any = getattr(module, class_name, None)
     if not isinstance(found, type) or not issubclass(found, BaseEngine):
         raise ConfigError(f"{where}: {class_name} is not a class derived from worker.engine.base.BaseEngine")
     make: Callable[..., BaseEngine] = found
     try:
         return make(config.model, **config.engine_options)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{where}: cannot be made with these engine_options: {error}") from error
+    except (Exception, SystemExit) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{where}: cannot be made with these engine_options: {what}") from error

@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.engine.fake_script import (
+    MOST_WORDS,
     Script,
     WordTokenizer,
     answer_of,
@@ -90,3 +91,42 @@ def test_the_tokenizer_gives_the_text_back(text):
 def test_ids_are_alike_in_all_tokenizers_and_differ_between_words():
     assert WordTokenizer().encode("a b a") == WordTokenizer().encode("a b a")
     assert len(set(WordTokenizer().encode("a b c"))) == 3
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "",
+        "[]",
+        "{",
+        '{"repeat": 0}',
+        '{"repeat": 4611686018427387904}',
+        '{"delay_ms": -1}',
+        '{"delay_ms": 1e300}',
+        '{"prefill_ms": "1"}',
+        '{"block_ms": 1e300}',
+        '{"raise_at": -1}',
+        '{"raise_at": 1.5}',
+        '{"bytes": ["zz"]}',
+        '{"bytes": "00"}',
+        '{"tokens": [1]}',
+        '{"tokens": null, "tokens": {}}',
+        '{"tokens": ["\\ud800"]}',
+        '{"finish": "tired"}',
+        '{"busy": 1}',
+        '{"later": true}',
+        '{"tokens": ' + "[" * 100_000,
+        '{"x": ' * 100_000,
+    ],
+    ids=lambda fields: fields[:24],
+)
+def test_a_script_that_makes_no_sense_is_the_requests_fault(fields):
+    with pytest.raises(PromptError):
+        read_script("fake:" + fields)
+
+
+def test_a_tokenizer_forgets_the_oldest_words():
+    tokenizer = WordTokenizer()
+    (first,) = tokenizer.encode("first")
+    tokenizer.encode("".join(f" w{number}" for number in range(MOST_WORDS)))
+    assert tokenizer.decode([first]) == "\ufffd"

@@ -30,6 +30,7 @@ def test_a_fake_engine_is_made_with_the_slots_of_its_worker():
         ("no_such_module:Engine", {}, "cannot be imported"),
         ("worker.engine.base:NoSuchEngine", {}, "not a class derived from"),
         ("pathlib:Path", {}, "not a class derived from"),
+        ("tests.worker.engine.broken_module:Engine", {}, "SystemExit"),
         ("worker.engine.base:BaseEngine", {}, "cannot be made"),
         ("worker.engine.fake:FakeEngine", {"speed": 3}, "cannot be made"),
     ],
