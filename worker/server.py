@@ -260,10 +260,10 @@ class Server:
         self._core.abandon(why, gateway)
 
     def _welcomed(self, gateway: str, message: Welcome) -> None:
-        if message.refused:
-            logger.error("gateway %s refuses this worker: %s", gateway, message.refused)
-        else:
-            logger.info("registered with gateway %s", gateway)
+        answer = f"refused: {message.refused}" if message.refused else "registered"
+        if self._complaints.count(f"welcome from {gateway}: {answer}"[:200], self._loop.time()):
+            level = logging.ERROR if message.refused else logging.INFO
+            logger.log(level, "gateway %s: %s", gateway, answer)
 
     def _drain(self, gateway: str, message: Drain) -> None:
         if message.then not in _AFTER_DRAIN:
