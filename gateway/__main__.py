@@ -23,7 +23,7 @@ import zmq
 from gateway.app import make_app
 from gateway.client import Wire
 from gateway.cluster import Cluster
-from gateway.connection import SPARE_CONNECTIONS, Connection, end_overdue
+from gateway.connection import Connection, end_overdue
 from gateway.patience import KEEP_ALIVE_S
 from protocol import config
 from protocol.addresses import AddressError, Home, endpoint, split_http
@@ -37,8 +37,9 @@ logger = logging.getLogger("gateway")
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _POLL_S = 0.05
 _SWEEP_S = 0.5
-_OWN_DESCRIPTORS = 128
-"""Enough for all that is no client's connection: files, workers."""
+_BACKLOG = 512
+_OTHER_DESCRIPTORS = 2 * _BACKLOG + 128
+"""Connections are taken in such bursts before one that is too many is ended; and files, workers."""
 _FAREWELL_S = 2.0
 """So long the last answers may take to reach their clients."""
 
@@ -93,14 +94,15 @@ def _read_config(path: Path) -> ClusterConfig:
 def _connection_limit(wanted: int) -> int:
     """As many connections as the system gives descriptors for, at most `wanted`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + SPARE_CONNECTIONS + _OWN_DESCRIPTORS
+    needed = wanted + _OTHER_DESCRIPTORS
     if soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    if soft >= needed:
-        return wanted
-    found = max(1, wanted - (needed - soft))
-    logger.warning("the system gives %d descriptors: %d connections are taken, not %d", soft, found, wanted)
+    found = wanted if soft >= needed else min(wanted, soft // 2)
+    if found < wanted:
+        logger.warning(
+            "the system gives %d descriptors: %d connections are taken, not %d", soft, found, wanted
+        )
     return found
 
 
@@ -112,7 +114,7 @@ def _bind_http(gateway: GatewayConfig) -> socket.socket:
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(512)
+        listener.listen(_BACKLOG)
     except OSError as error:
         raise StartError(
             f"{gateway.http} cannot be bound ({error.strerror or error}); stop the process that has it,"
@@ -183,6 +185,7 @@ class _Gateway:
             access_log=False,
             server_header=False,
             proxy_headers=False,
+            backlog=_BACKLOG,
             timeout_keep_alive=int(KEEP_ALIVE_S),
         )
         server = _Server(settings)

@@ -31,7 +31,7 @@ _MAX_FRAMING = 16
 """Bytes of framing for a byte of body: as many as single bytes in chunks of their own need, and more."""
 _MAX_PIPELINED = 16
 """Requests that may wait for the answer under way on their connection."""
-SPARE_CONNECTIONS = 32
+_SPARE_CONNECTIONS = 32
 """Above the limit so many are still told why they are not served, and asked for the gateway's health."""
 _UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
 
@@ -62,7 +62,7 @@ class Connection(HttpToolsProtocol):
         idle = next((c for c in self.connections if c is not self and cast("Connection", c).is_idle), None)
         if idle is not None:
             cast("Connection", idle).transport.abort()  # nothing is lost, and a new client may want something
-        elif surplus > SPARE_CONNECTIONS:
+        elif surplus > _SPARE_CONNECTIONS:
             transport.abort()
 
     @property

@@ -127,7 +127,7 @@ class LimitsConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_body_bytes: Count = 32 * 1024 * 1024
     max_connections: Count = 2048
     body_timeout_s: Seconds = 60.0
-    """For reading the whole body of a request."""
+    """For reading the head of a request, and as long again for its body."""
     request_timeout_s: Seconds = 1800.0
     keepalive_s: Seconds = 10.0
     """A silent stream gets a comment after so long."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import resource
@@ -11,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -368,3 +370,132 @@ def test_a_gateway_that_is_stopped_tells_everybody_and_leaves_in_time():
         log = cluster.log("gw-1")
         assert "Traceback" not in log
         assert " ERROR " not in log
+
+
+# --- what is sent, to the byte ---
+
+
+def test_a_stream_is_made_of_these_bytes(cluster: Cluster):
+    body = chat(script(tokens=['a\n\nb\r"\\\0é👋']), stream=True, stream_options={"include_usage": True})
+    answer = httpx.post(cluster.url() + "/v1/chat/completions", json=body, timeout=PATIENCE_S)
+    first = json.loads(answer.text.split("\n\n")[0][6:])
+    common = ",".join(
+        f'"{key}":{json.dumps(first[key])}'
+        for key in ("id", "object", "created", "model", "system_fingerprint")
+    ).replace('": ', '":')
+
+    def chunk(choices: str, usage: str = "null") -> str:
+        return f'data: {{{common},"choices":[{choices}],"usage":{usage}}}\n\n'
+
+    def choice(delta: str, reason: str = "null") -> str:
+        return f'{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":{reason}}}'
+
+    usage = (
+        '{"prompt_tokens":5,"completion_tokens":1,"total_tokens":6,"prompt_tokens_details":'
+        '{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}}'
+    )
+    assert answer.text == "".join(
+        [
+            chunk(choice('{"role":"assistant","content":""}')),
+            chunk(choice('{"content":"a\\n\\nb\\r\\"\\\\\\u0000é👋"}')),
+            chunk(choice("{}", '"stop"')),
+            chunk("", usage),
+            "data: [DONE]\n\n",
+        ]
+    )
+
+
+def test_silence_is_filled_with_comments_that_join_the_next_event(cluster: Cluster):
+    body = chat(script(tokens=["a"], prefill_ms=1500), stream=True)
+    with httpx.stream(
+        "POST", cluster.url() + "/v1/chat/completions", json=body, timeout=PATIENCE_S
+    ) as answer:
+        pieces = [(time.monotonic(), piece) for piece in answer.iter_raw()]
+    comments = [now for now, piece in pieces if piece == b": keepalive\n"]
+    assert 2 <= len(comments) <= 5
+    assert all(0.25 <= later - now < 1.0 for now, later in itertools.pairwise(comments))
+    assert b"".join(piece for _now, piece in pieces).count(b": keepalive\n") == len(comments)
+
+
+ANSWERS = [
+    ({"tokens": ["one ", "tw", "o th", "ree"]}, {"stop": ["two"]}, "one ", "stop"),
+    ({"tokens": ["ab", "cd", "ef"]}, {"stop": ["bcde", "cd", "d", "abcdefg", "f"]}, "ab", "stop"),
+    ({"tokens": ["ab"], "bytes": ["f09f", "9880", "41"]}, {"stop": ["😀A"]}, "ab", "stop"),
+    ({"tokens": ["ab"], "bytes": ["f09f", "9880"]}, {"stop": ["😀A", ""]}, "ab😀", "stop"),
+    ({"tokens": ["<", "st", "op"]}, {"stop": ["<stop>"]}, "<stop", "stop"),
+    ({"tokens": ["abc"]}, {"stop": "abc"}, "", "stop"),
+    ({"tokens": ["a"], "repeat": 50}, {"max_tokens": 7}, "a" * 7, "length"),
+    ({"tokens": ["x"], "bytes": ["f09f"]}, {}, "x\ufffd", "stop"),
+    ({"tokens": []}, {}, "", "stop"),
+]
+
+
+@pytest.mark.parametrize(("scripted", "settings", "text", "reason"), ANSWERS)
+def test_a_stream_and_a_whole_answer_agree(
+    cluster: Cluster, scripted: dict[str, Any], settings: dict[str, Any], text: str, reason: str
+):
+    url = cluster.url() + "/v1/chat/completions"
+    body = chat(script(**scripted), **settings)
+    whole = httpx.post(url, json=body, timeout=PATIENCE_S).json()
+    streamed = httpx.post(
+        url, json={**body, "stream": True, "stream_options": {"include_usage": True}}, timeout=PATIENCE_S
+    )
+    events = sse(streamed.text.split("\n"))
+    assert whole["choices"][0]["message"]["content"] == text_of(events) == text
+    assert whole["choices"][0]["finish_reason"] == events[-3]["choices"][0]["finish_reason"] == reason
+    assert whole["usage"] == events[-2]["usage"]
+    assert [event["usage"] for event in events[:-2]] == [None] * (len(events) - 2)
+
+
+# --- names ---
+
+
+def test_the_same_id_given_to_two_requests_keeps_them_apart(cluster: Cluster):
+    headers = {"x-request-id": "mine"}
+    with connect(cluster.url()) as leaves:
+        leaves.sendall(request({**ENDLESS, "stream": True}, headers=["x-request-id: mine"]))
+        wait_for(lambda: cluster.worker("w-1")["running"], "the request to run")
+        body = chat(script(tokens=["z"], repeat=50, delay_ms=10), stream=True)
+        with httpx.stream(
+            "POST", cluster.url() + "/v1/chat/completions", json=body, headers=headers
+        ) as answer:
+            assert answer.headers["x-request-id"] == "mine"
+            leaves.close()
+            assert text_of(sse(list(answer.iter_lines()))) == "z" * 50
+
+
+def test_names_that_clients_make_up_reach_neither_labels_nor_lines(cluster: Cluster):
+    url = cluster.url()
+    lines = len(httpx.get(url + "/metrics").text.splitlines())
+    evil = 'evil"}\n2026-01-01 INFO forged'
+    for number in range(50):
+        body = chat("x", model=evil + str(number))
+        assert httpx.post(url + "/v1/chat/completions", json=body).status_code == 404
+    exchange(
+        url, get("/evil%0a2026-01-01%20INFO%20forged%0d%00%1b[31m", f"x-request-id: evil\tid\r\n{CLOSE}")
+    )
+    metrics = httpx.get(url + "/metrics").text
+    assert "evil" not in metrics
+    assert len(metrics.splitlines()) <= lines + 3
+    assert not [line for line in cluster.log("gw-1").splitlines() if line.startswith("2026-01-01 INFO")]
+    assert "\x1b" not in cluster.log("gw-1")
+
+
+def test_a_flood_is_counted_to_the_request():
+    config = config_text(fake_worker("w-1", max_num_seqs=2), extra="[queue]\nmax_requests = 5\n")
+    with running(config, "w-1") as cluster, contextlib.ExitStack() as held:
+        url = cluster.url()
+        sent = request(chat(script(tokens=["a"], repeat=20, delay_ms=50)), headers=[CLOSE])
+        clients = [held.enter_context(connect(url)) for _ in range(60)]
+        began = time.monotonic()
+        for client in clients:
+            client.sendall(sent)
+        answers = [parse(read_to_end(client)) for client in clients]
+        assert sorted(status for status, _headers, _body in answers) == [200] * 7 + [429] * 53
+        assert seconds(began) > 1
+        refused = [headers for status, headers, _body in answers if status == 429]
+        assert all(1 <= int(headers["retry-after"]) <= 36 for headers in refused)
+        cluster.wait_idle()
+        metrics = httpx.get(url + "/metrics").text
+        assert 'gateway_requests_total{code="ok",model="fake-model"} 7.0' in metrics
+        assert 'gateway_requests_total{code="overloaded",model="fake-model"} 53.0' in metrics
