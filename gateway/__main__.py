@@ -209,7 +209,7 @@ class _Gateway:
     def _reload(self, cluster: Cluster) -> None:
         """Learn which workers are configured now; all else holds until the next start."""
         try:
-            cluster.catalog.configured = _read_config(self._path).workers
+            cluster.reconfigure(_read_config(self._path).workers)
         except (ConfigError, StartError) as error:
             logger.error("the configuration was not read again, the old one holds: %s", error)
             return

@@ -9,14 +9,32 @@ from gateway.registry import Registry, WorkerView
 from protocol.config import WorkerConfig
 from protocol.errors import ClusterError, ErrorCode
 
+COMES_BACK_S = 60.0
+"""So long a worker that is configured, or was there, is waited for without a connection: its
+supervisor makes pauses of up to 30 s. One that is still away then is parked, stopped or was never
+started."""
+
 
 class Catalog:
     """Owns the configured workers, which change when the configuration is read again."""
 
-    def __init__(self, configured: Sequence[WorkerConfig], gateways: int, registry: Registry) -> None:
-        self.configured = configured
+    def __init__(
+        self, configured: Sequence[WorkerConfig], gateways: int, registry: Registry, now: float
+    ) -> None:
         self._gateways = gateways
         self._registry = registry
+        self._expected_since: dict[str, float] = {}
+        self.configure(configured, now)
+
+    def configure(self, configured: Sequence[WorkerConfig], now: float) -> None:
+        """The workers of the configuration; one that is new in it is expected from now on."""
+        self.configured = configured
+        self._expected_since = {worker.id: self._expected_since.get(worker.id, now) for worker in configured}
+
+    def left(self, worker_id: str, now: float) -> None:
+        """A worker went away: a configured one is expected back."""
+        if worker_id in self._expected_since:
+            self._expected_since[worker_id] = now
 
     def configured_ids(self) -> set[str]:
         return {worker.id for worker in self.configured}
@@ -57,8 +75,10 @@ class Catalog:
             worker.max_num_seqs / self._gateways for worker in coming
         )
 
-    def is_hopeless(self, model: str) -> bool:
-        return routing.is_hopeless(model, self.configured, self._registry.views())
+    def is_hopeless(self, model: str, now: float) -> bool:
+        expected = [w for w in self.configured if now - self._expected_since[w.id] < COMES_BACK_S]
+        views = [v for v in self._registry.views() if v.connection or now - v.heard_at < COMES_BACK_S]
+        return routing.is_hopeless(model, expected, views)
 
     def unready(self) -> list[str]:
         """Configured models that no worker serves at the moment."""

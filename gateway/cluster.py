@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from gateway import status
@@ -17,7 +18,7 @@ from gateway.registry import Registry
 from gateway.stream import Stream
 from protocol import __version__
 from protocol.addresses import is_loopback, split_http
-from protocol.config import ClusterConfig
+from protocol.config import ClusterConfig, WorkerConfig
 from protocol.errors import ClusterError, ErrorCode
 from protocol.messages import Generate
 from protocol.states import WorkerState
@@ -38,12 +39,16 @@ class Cluster:
         rng = random.Random()  # noqa: S311 (spreads load, guards nothing)
         takes_fakes = gateway.allow_fake or is_loopback(split_http(gateway.http)[0])
         self.registry = Registry(config.heartbeat, takes_fakes=takes_fakes)
-        self.catalog = Catalog(config.workers, len(config.all_gateways), self.registry)
+        self.catalog = Catalog(config.workers, len(config.all_gateways), self.registry, self._clock())
         self.dispatcher = Dispatcher(config, self.registry, self.catalog, wire, rng)
         self._membership = Membership(gateway_id, self.registry, self.catalog, self.dispatcher, wire)
         self.stopping = False
         self.url = ""
         wire.start(self._membership, self._tick)
+
+    def reconfigure(self, workers: Sequence[WorkerConfig]) -> None:
+        """The configuration was read again."""
+        self.catalog.configure(workers, self._clock())
 
     def open(self, request: Generate, size: int, *, live: bool) -> Stream:
         """The stream of the answer. Raises `ClusterError`. Call `close` in any case."""

@@ -325,7 +325,7 @@ class Dispatcher:
     def _pump(self, model: str, now: float) -> None:
         while (ticket := self._waiting.head(model)) is not None:
             flight = self._flights[ticket.request_id]
-            hopeless = self._catalog.is_hopeless(model)
+            hopeless = self._catalog.is_hopeless(model, now)
             if not hopeless and self._choose(flight, now) is None:
                 return
             self._waiting.leave(flight)

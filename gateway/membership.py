@@ -158,6 +158,7 @@ class Membership:
     def _leave(self, connection: bytes, now: float, *, died: bool, why: str, forget: bool = False) -> None:
         view = self._registry.leave(connection, why if died else "", forget=forget)
         if view is not None:
+            self._catalog.left(view.worker_id, now)
             self._dispatcher.lost(view, now, died=died, why=why)
 
     def ping(self, now: float) -> None:

@@ -81,13 +81,13 @@ def resolve(asked: str | None, models: dict[str, list[str]]) -> str | None:
     return next((name for name, aliases in models.items() if asked in aliases), None)
 
 
-def is_hopeless(model: str, configured: Iterable[WorkerConfig], views: Iterable[WorkerView]) -> bool:
-    """Whether every worker of the model says that it cannot serve.
+def is_hopeless(model: str, expected: Iterable[WorkerConfig], views: Iterable[WorkerView]) -> bool:
+    """Whether every worker of the model says that it cannot serve, and no other is expected.
 
-    A worker that is configured or known but not connected may be starting: that is hope.
+    One of `views` that is not connected may be starting again: that is hope.
     """
     views = list(views)
     connected = {view.worker_id for view in views if view.connection}
-    if any(worker.name == model and worker.id not in connected for worker in configured):
+    if any(worker.name == model and worker.id not in connected for worker in expected):
         return False
     return all(view.connection and view.state in _CANNOT_SERVE for view in views if view.serves(model))

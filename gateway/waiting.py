@@ -35,8 +35,8 @@ class WaitingRoom:
 
         Raises `ClusterError` when the line is full, or when no worker can come.
         """
-        if self._catalog.is_hopeless(flight.model):
-            message = f"no worker for {flight.model!r} can serve; ask the operator to look at its state"
+        if self._catalog.is_hopeless(flight.model, now):
+            message = f"no worker for {flight.model!r} runs; its operator sees why with: clusterctl status"
             raise ClusterError(ErrorCode.NO_WORKER_AVAILABLE, message)
         if flight.ticket is None:
             flight.ticket = self._ticket(flight, now)

@@ -95,7 +95,7 @@ class Fleet:
         config = ClusterConfig(version=1, gateway=gateway, workers=workers, **tables)
         self.wire = Wire()
         self.registry = Registry(config.heartbeat, takes_fakes=takes_fakes)
-        self.catalog = Catalog(workers, 1, self.registry)
+        self.catalog = Catalog(workers, 1, self.registry, now=0.0)
         self.dispatcher = Dispatcher(config, self.registry, self.catalog, self.wire, random.Random(1))
         self.membership = Membership("gw", self.registry, self.catalog, self.dispatcher, self.wire)
         self.now = 0.0

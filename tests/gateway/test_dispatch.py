@@ -191,7 +191,7 @@ def test_a_loss_before_the_first_delta_is_retried_elsewhere():
     assert (outlet.text, outlet.error) == ("saved", None)
 
 
-def test_a_lost_request_waits_for_the_restart_ahead_of_all_and_without_a_limit():
+def test_a_lost_request_waits_for_the_restart_ahead_of_all_beyond_the_queues_limits():
     fleet = Fleet(queue=QueueConfig(max_requests=1, timeout_s=1.0), workers=CONFIGURED)
     fleet.join("a")
     lost = fleet.ask("1")
@@ -199,7 +199,7 @@ def test_a_lost_request_waits_for_the_restart_ahead_of_all_and_without_a_limit()
     fleet.ask("2")
     fleet.lose(b"a")
     assert fleet.counts == (0, 2)
-    fleet.pass_time(100)
+    fleet.pass_time(50)
     assert lost.ends == 0
     assert fleet.counts == (0, 1)
     fleet.receive(b"a2", hello("a", incarnation="2"))

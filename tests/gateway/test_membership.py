@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gateway.flight import Sent
 from gateway.membership import MOST_WORKERS
-from protocol.config import WorkerConfig
+from protocol.config import QueueConfig, WorkerConfig
+from protocol.errors import ClusterError, ErrorCode
 from protocol.messages import Abort, Goodbye, Heartbeat, Ping, Tokenize, Unknown, Welcome, WhoAreYou
 from tests.gateway.fleet import Fleet, hello
 
@@ -196,3 +199,37 @@ def test_a_silent_worker_is_told_to_end_what_goes_on_elsewhere():
     fleet.pass_time(5, beating=(other,))
     assert [abort.request_id for abort in fleet.wire.to(at, Abort)] == ["r"]
     assert fleet.at(other) == ["r"]
+
+
+def test_a_configured_worker_that_never_comes_is_waited_for_only_for_a_while():
+    fleet = Fleet(workers=(WorkerConfig(id="a", model="m"),), queue=QueueConfig(timeout_s=300))
+    early = fleet.ask("r1")
+    fleet.pass_time(59)
+    assert early.code == ""
+    fleet.pass_time(2)
+    assert early.code == "no_worker_available"
+    with pytest.raises(ClusterError, match="no worker for 'm' runs") as caught:
+        fleet.ask("r2")
+    assert caught.value.code is ErrorCode.NO_WORKER_AVAILABLE
+    fleet.join("a")
+    assert fleet.ask("r3").code == ""
+
+
+def test_a_worker_that_left_is_expected_back():
+    fleet = Fleet(workers=(WorkerConfig(id="a", model="m"),), queue=QueueConfig(timeout_s=300))
+    fleet.join("a")
+    fleet.pass_time(100, beating=(b"a",))
+    fleet.receive(b"a", Goodbye(reason="asked to restart"))
+    waiting = fleet.ask("r1")
+    fleet.pass_time(55)
+    assert waiting.code == ""
+    fleet.pass_time(10)
+    assert waiting.code == "no_worker_available"
+
+
+def test_a_worker_that_is_new_in_the_configuration_is_expected_from_then_on():
+    fleet = Fleet(workers=(WorkerConfig(id="a", model="m"),))
+    fleet.pass_time(100)
+    fleet.catalog.configure((WorkerConfig(id="a", model="m"), WorkerConfig(id="b", model="n")), fleet.now)
+    assert fleet.catalog.is_hopeless("m", fleet.now)
+    assert not fleet.catalog.is_hopeless("n", fleet.now)
