@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from protocol.addresses import AddressError, is_loopback, split_http, tcp_host
+from protocol.config_errors import explain
 from protocol.values import Count, Id, Name, NotNegative
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
@@ -190,15 +191,16 @@ class ClusterConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def parse(text: str) -> ClusterConfig:
     """The configuration in a TOML text. Raises `ConfigError` with the path of the fault."""
     try:
-        raw = tomllib.loads(text)
+        raw = tomllib.loads(text.removeprefix("\ufeff"))  # some editors write a byte order mark
     except (ValueError, RecursionError) as error:  # some faults (an endless number) have no type of their own
         raise ConfigError(f"not valid TOML: {error}") from error
     try:
         config = msgspec.convert(raw, ClusterConfig)
     except msgspec.ValidationError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(explain(str(error), raw, _all_keys())) from error
     _refuse_what_is_not_built(config)
     _check_ids(config)
+    _check_names(config)
     for gateway in config.all_gateways:
         _check_gateway(gateway, config)
     for worker in config.workers:
@@ -228,6 +230,23 @@ def _check_ids(config: ClusterConfig) -> None:
         if process_id in seen:
             raise ConfigError(f"the id {process_id!r} is used twice; ids name processes and must differ")
         seen.add(process_id)
+
+
+def _check_names(config: ClusterConfig) -> None:
+    """A name means one model: requests for it may go to any worker that has it."""
+    meaning: dict[str, WorkerConfig] = {}
+    for worker in config.workers:
+        for name in (worker.name, *worker.aliases):
+            first = meaning.setdefault(name, worker)
+            if (first.name, first.model) != (worker.name, worker.model):
+                raise ConfigError(
+                    f"the name {name!r} stands for two models: {first.model!r} (worker {first.id!r}) and"
+                    f" {worker.model!r} (worker {worker.id!r}); give one of them another served_name or alias"
+                )
+
+
+def _all_keys() -> set[str]:
+    return {key for table in _Table.__subclasses__() for key in table.__struct_fields__}
 
 
 def _check_gateway(gateway: GatewayConfig, config: ClusterConfig) -> None:

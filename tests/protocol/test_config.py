@@ -118,3 +118,38 @@ def test_names_of_models_are_text_on_one_line(line: str):
 def test_toml_that_breaks_its_reader_is_refused_in_words(text: str):
     with pytest.raises(ConfigError, match="not valid TOML"):
         parse(text)
+
+
+def test_a_typing_mistake_is_answered_with_the_worker_and_the_nearest_key():
+    with pytest.raises(ConfigError) as caught:
+        parse(LEAST + WORKER + "max_num_seq = 4")
+    assert "did you mean `max_num_seqs`?; that is worker 'smol-1'" in str(caught.value)
+
+
+def test_the_rule_for_ids_is_told():
+    with pytest.raises(
+        ConfigError, match=r"begins with a letter or a digit; at `\$.workers\[0\].id`; that is worker '_x'"
+    ):
+        parse(LEAST + WORKER.replace("smol-1", "_x"))
+
+
+def test_a_byte_order_mark_does_no_harm():
+    assert parse("\ufeff" + LEAST).version == 1
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        'model = "other"\nserved_name = "smollm2-135m"',
+        'model = "other"\naliases = ["smollm2-135m"]',
+        'model = "other"\naliases = ["default"]',
+    ],
+)
+def test_a_name_stands_for_one_model(second: str):
+    first = WORKER + 'aliases = ["default"]\n'
+    with pytest.raises(ConfigError, match=r"stands for two models: 'embedded' .* and 'other'"):
+        parse(LEAST + first + f'[[workers]]\nid = "b"\n{second}\n')
+
+
+def test_replicas_share_their_names():
+    assert len(parse(LEAST + WORKER + WORKER.replace("smol-1", "smol-2")).workers) == 2
