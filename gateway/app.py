@@ -30,5 +30,5 @@ def make_app(cluster: Cluster, limits: LimitsConfig, connections: Callable[[], i
 
 
 async def _unknown_url(scope: Scope, receive: Receive, send: Send) -> None:
-    path = scope["path"][:200]
+    path = scope["raw_path"].decode("latin-1")[:200]  # as the client wrote it
     raise ClusterError(ErrorCode.UNKNOWN_URL, f"there is nothing at {scope['method']} {path}")

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Asks a Studiofleet gateway one question and streams the answer to the terminal.
 
 The answer goes to the standard output; who gave it, and how fast, to the standard error. Fails
@@ -51,6 +52,8 @@ def main() -> None:
     options = arguments.parse_args()
     try:
         answer = ask(options.url, _body(options))
+    except ConnectionRefusedError:
+        sys.exit(f"no answer: nothing listens at {options.url}; to start the cluster: clusterctl up --wait")
     except (NoAnswerError, OSError, http.client.HTTPException) as error:
         sys.exit(f"no answer: {error}")
     print()
@@ -74,7 +77,7 @@ def _body(options: argparse.Namespace) -> dict[str, Any]:
 
 def ask(url: str, body: dict[str, Any]) -> Answer:
     """Stream the answer to the standard output. Raises `NoAnswerError`, `OSError` and `HTTPException`."""
-    address = urlsplit(url)
+    address = urlsplit(url if "://" in url else f"http://{url}")
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=_TIMEOUT_S)
     begun = time.monotonic()
     try:
@@ -83,7 +86,7 @@ def ask(url: str, body: dict[str, Any]) -> Answer:
         )
         response = connection.getresponse()
         if response.status != 200:
-            raise NoAnswerError(f"status {response.status}: {response.read().decode(errors='replace')}")
+            raise NoAnswerError(f"status {response.status}: {_words(response.read())}")
         answer = Answer(worker=response.headers.get("x-worker-id", "?"))
         for event in _events(response):
             _take(answer, event, time.monotonic() - begun)
@@ -92,6 +95,14 @@ def ask(url: str, body: dict[str, Any]) -> Answer:
     if answer.finish_reason is None or not answer.text.strip():
         raise NoAnswerError("the stream ended before the answer was complete")
     return answer
+
+
+def _words(body: bytes) -> str:
+    """The message of an error, or the body as it stands where another program answers."""
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return body.decode(errors="replace")[:500]
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
