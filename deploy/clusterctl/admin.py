@@ -39,7 +39,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     progress: float | None = None
     pid: int | None = None
-    incarnation: str = ""
+    incarnation: str | None = None
     running: int = 0
     waiting: int = 0
     max_num_seqs: int | None = None

@@ -213,6 +213,8 @@ def remove_worker(worker_id: str, config_file: Path | None) -> None:
         raise edits.EditError(f"{worker_id} is a gateway, not a worker")
     if operations.follow_config(home, path):
         operations.wait_until_gone(home, worker_id)
+    elif worker_id in operations.running_records(home):
+        output.say(f"{worker_id} still runs, as no supervisor is there to end it; for that: clusterctl up")
     click.echo(f"{worker_id} is removed" if known else f"unchanged: there is no worker {worker_id}")
 
 

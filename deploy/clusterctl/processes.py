@@ -13,6 +13,7 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import psutil
@@ -29,7 +30,7 @@ _REASON_CHARACTERS = 500
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a pid file."""
 
-    pid: int
+    pid: Annotated[int, msgspec.Meta(ge=1)]
     started: float
     kind: str
     digest: str
@@ -114,10 +115,14 @@ def is_running(pid: int, started: float) -> bool:
 
 
 def write_record(path: Path, record: Record) -> None:
-    """Write a pid file, whole or not at all."""
+    """Write a pid file, whole or not at all. Raises `OSError`."""
     aside = path.with_suffix(".pid.new")
-    aside.write_bytes(msgspec.json.encode(record))
-    aside.rename(path)
+    try:
+        aside.write_bytes(msgspec.json.encode(record))
+        aside.rename(path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def read_record(path: Path) -> Record | None:

@@ -20,6 +20,7 @@ from typing import assert_never
 
 from clusterctl import supervision
 from clusterctl.admin import observe_ready
+from clusterctl.configfile import read_config
 from clusterctl.control import NAME, ControlServer, Reply, Request, view_of
 from clusterctl.launching import available_cores, child_environment, command_of, specs_of
 from clusterctl.locks import AlreadyLockedError, locked
@@ -38,7 +39,7 @@ from clusterctl.supervision import Forget, Kill, Kind, Process, Spec, Start, Ter
 from clusterctl.sweeping import sweep_process, sweep_sockets
 from clusterctl.wakeups import signal_wakeups
 from protocol.addresses import Home
-from protocol.config import ClusterConfig, ConfigError, parse
+from protocol.config import ClusterConfig, ConfigError
 from protocol.folders import private_folder
 from protocol.states import ExitCode
 
@@ -86,7 +87,7 @@ class Supervisor:
         configuration says. Raises `AlreadyLockedError`, `ConfigError` and `OSError`.
         """
         if not stop_at_once:
-            self._config = parse(self._config_file.read_text())
+            self._config = read_config(self._config_file)
         private_folder(self._home.path)
         private_folder(self._home.run)
         private_folder(self._home.logs)
@@ -213,8 +214,12 @@ class Supervisor:
             return
         self._children[spec.id] = child
         self._put(supervision.started(process, child.pid))
-        self._write_record(spec, child)
         logger.info("%s is started (pid %d)", spec.id, child.pid)
+        try:
+            self._write_record(spec, child)
+        except OSError as error:
+            # A full disk is no reason to stop serving; it costs that another supervisor cannot adopt it.
+            logger.error("the pid file of %s cannot be written: %s", spec.id, error)
 
     def _write_record(self, spec: Spec, child: Child) -> None:
         record = Record(
@@ -229,7 +234,10 @@ class Supervisor:
     def _record_self(self) -> None:
         pid = os.getpid()
         record = Record(pid=pid, started=start_time(pid) or 0.0, kind=NAME, digest="", drain_s=0.0)
-        write_record(self._pid_file(NAME), record)
+        try:
+            write_record(self._pid_file(NAME), record)
+        except OSError as error:
+            logger.error("the supervisor's pid file cannot be written: %s", error)
 
     def _adopt(self) -> None:
         """Take over the processes that an earlier supervisor left running."""
@@ -270,9 +278,9 @@ class Supervisor:
         if self._stopping:
             return "the cluster is being taken down"
         try:
-            self._config = parse(self._config_file.read_text())
-        except (OSError, ConfigError) as error:
-            return f"{self._config_file}: {error}"
+            self._config = read_config(self._config_file)
+        except ConfigError as error:
+            return str(error)
         if request.environment is not None:
             self._environ = dict(request.environment)
         self._want(retry=request.retry)

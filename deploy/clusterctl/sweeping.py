@@ -9,12 +9,15 @@ from protocol.addresses import AddressError, Home
 
 
 def sweep_process(home: Home, process_id: str) -> None:
-    """Remove the files of a process that has ended."""
-    for path in (home.run / f"{process_id}.pid", home.http_url(process_id)):
-        path.unlink(missing_ok=True)
+    """Remove the files of a process that has ended. What cannot be removed says nothing of what runs."""
+    paths = [home.run / f"{process_id}.pid", home.http_url(process_id)]
     with contextlib.suppress(AddressError):
-        home.socket(process_id).unlink(missing_ok=True)
-    remove_if_free(home.lock(process_id))
+        paths.append(home.socket(process_id))
+    for path in paths:
+        with contextlib.suppress(OSError):
+            path.unlink()
+    with contextlib.suppress(OSError):
+        remove_if_free(home.lock(process_id))
 
 
 def sweep_sockets(home: Home) -> None:

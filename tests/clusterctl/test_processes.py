@@ -13,6 +13,11 @@ from clusterctl.processes import (
     write_record,
 )
 
+STRANGE_PIDS = [
+    b'{"pid": %d, "started": 0, "kind": "worker", "digest": "d", "drain_s": 1}' % pid
+    for pid in (-1, 0, 2**40, 10**30)
+]
+
 
 def test_the_last_line_is_found_without_the_prefix_of_the_log(tmp_path):
     log = tmp_path / "w.log"
@@ -73,7 +78,7 @@ def test_a_pid_that_was_given_to_another_program_is_not_taken_for_it(tmp_path):
     assert read_record(tmp_path / "w.pid") is None
 
 
-@pytest.mark.parametrize("content", [b"", b"123", b'{"pid": "x"}', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"123", b'{"pid": "x"}', b"\xff", *STRANGE_PIDS])
 def test_another_file_is_no_record(tmp_path, content):
     (tmp_path / "w.pid").write_bytes(content)
     assert read_record(tmp_path / "w.pid") is None

@@ -6,6 +6,7 @@ from clusterctl.control import ProcessView, Reply
 from clusterctl.processes import Record
 from clusterctl.progress import Outcome, judge, progress_lines
 from clusterctl.status import Sources, cluster_status
+from gateway.status import workers
 from protocol.config import parse
 
 CONFIG = parse(
@@ -157,3 +158,9 @@ def test_a_parked_worker_ends_the_wait_with_its_reason():
 def test_a_worker_that_is_started_again_is_awaited():
     failed = process("w", phase="waiting", pid=None, last_error="broke")
     assert judge(picture(process("g"), failed))[0] is Outcome.PENDING
+
+
+def test_what_a_gateway_says_of_workers_that_never_spoke_is_understood():
+    told = workers(CONFIG.workers, (), 0.0)
+    state = msgspec.json.decode(msgspec.json.encode({"gateways": [], "workers": told}), type=AdminState)
+    assert [(w.id, w.state, w.incarnation) for w in state.workers] == [("w", "stopped", None)]

@@ -303,6 +303,21 @@ def test_a_worker_that_cannot_run_ends_the_wait_with_its_reason(operator):
     worker = operator.worker("w")
     assert (worker["state"], worker["last_exit"]) == ("parked", 78)
     assert "no_such_package" in worker["last_error"]
+    wait_for(lambda: operator.status()["gateways"][0]["state"] == "ready", "the gateway to be seen")
+
+
+def test_a_worker_that_is_removed_while_no_supervisor_can_end_it_is_named(operator):
+    operator.init("fake-1", "fake-2")
+    operator.run("up", "--wait")
+    pids = operator.pids()
+    os.kill(pids[0], signal.SIGKILL)
+    wait_for(lambda: operator.status()["supervisor"]["pid"] is None, "the supervisor to be gone")
+    assert "fake-2 still runs" in operator.run("remove-worker", "fake-2")
+    operator.run("up", "--wait")
+    wait_for(lambda: not running(pids[3]), "the removed worker to end")
+    pids = operator.pids()
+    operator.run("down")
+    operator.nothing_is_left(pids)
 
 
 def test_a_wait_ends_at_its_time_limit_and_the_cluster_goes_on(operator):

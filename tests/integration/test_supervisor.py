@@ -181,13 +181,27 @@ def test_a_changed_file_is_followed_when_asked(supervised):
     assert not running(first.pid)
 
 
-def test_a_file_that_does_not_parse_is_refused_and_the_old_one_stays_in_force(supervised):
+def test_a_file_that_cannot_be_used_is_refused_and_the_old_one_stays_in_force(supervised):
     supervised.configure("steady-1")
     supervised.start()
     supervised.wait_phase("steady-1", "running", ready=True)
-    supervised.home.config.write_text("version = 2")
-    assert "version" in supervised.reply(Request(command="reconcile")).error
+    for content in (b"version = 2", b"", b"\xff\xfe", b"x = " + b"[" * 5000, b"x = " + b"9" * 5000):
+        supervised.home.config.write_bytes(content)
+        assert "cluster.toml" in supervised.reply(Request(command="reconcile")).error
+    supervised.home.config.unlink()
+    assert "no such file" in supervised.reply(Request(command="reconcile")).error
     assert supervised.view("steady-1").phase == "running"
+
+
+def test_a_run_folder_that_takes_no_files_ends_nothing_and_no_supervisor(supervised):
+    supervised.configure("steady-1")
+    (supervised.home.run / "steady-1.pid.new").mkdir(parents=True)  # in the way of the pid file
+    supervised.home.run.chmod(0o700)
+    supervised.start()
+    supervised.wait_phase("steady-1", "running", ready=True)
+    os.kill(supervised.view("steady-1").pid, signal.SIGKILL)
+    supervised.wait_phase("steady-1", "running", ready=True, restarts=1)
+    (supervised.home.run / "steady-1.pid.new").rmdir()
 
 
 def test_a_changed_entry_of_a_running_process_is_reported_not_applied(supervised):
