@@ -79,6 +79,7 @@ class Server:
         self._beat_due = False
         self._cache_epoch = 0
         self._complaints = Complaints()
+        self._welcomes = Complaints()
         self._handlers: dict[type, Callable[[str, Any], None]] = {
             Generate: self._core.generate,
             Abort: lambda gateway, message: self._core.abort(gateway, message.request_id),
@@ -261,7 +262,7 @@ class Server:
 
     def _welcomed(self, gateway: str, message: Welcome) -> None:
         answer = f"refused: {message.refused}" if message.refused else "registered"
-        if self._complaints.count(f"welcome from {gateway}: {answer}"[:200], self._loop.time()):
+        if self._welcomes.count(f"welcome from {gateway}: {answer}"[:200], self._loop.time()):
             level = logging.ERROR if message.refused else logging.INFO
             logger.log(level, "gateway %s: %s", gateway, answer)
 
