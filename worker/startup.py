@@ -16,7 +16,8 @@ from worker.engine.base import (
 
 logger = logging.getLogger(__name__)
 
-ENGINE_STOP_S = 10.0
+ENGINE_STOP_S = 4.0
+"""Twice this and the last words fit into what the supervisor grants beyond the drain."""
 
 
 class Startup:

@@ -98,3 +98,35 @@ class CannotLoad(BusyAtCall):
 
     def prepare_for_start(self) -> None:
         raise OSError("the disk is gone")
+
+
+class Hostile(BusyAtCall):
+    """Does what the prompt says where that is one of these ways, and answers well to all others."""
+
+    WAYS = (
+        *("not an item", "tokens that are none", "text that is none"),
+        *("cancelled", "exit", "deaf", "nothing at all"),
+    )
+
+    def stream_generate(self, prompt: str, *args: Any, **kwargs: Any) -> AsyncIterator[GenerationOutput]:
+        if prompt == "exit at the call":
+            raise SystemExit(0)
+        return self._misbehave(prompt) if prompt in self.WAYS else self._words()
+
+    async def _misbehave(self, prompt: str) -> AsyncIterator[GenerationOutput]:
+        first: Any = {
+            "not an item": "text",
+            "tokens that are none": GenerationOutput("a", ["x"], new_text="a"),  # type: ignore[list-item]
+            "text that is none": GenerationOutput("\ud800", [1], new_text="\ud800", finished=False),
+        }.get(prompt)
+        if first is not None:
+            yield first
+        if prompt == "cancelled":
+            raise asyncio.CancelledError
+        if prompt == "exit":
+            raise SystemExit(0)
+        while prompt == "deaf":
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                continue
