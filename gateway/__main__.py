@@ -20,6 +20,7 @@ import msgspec
 import uvicorn
 import zmq
 
+from gateway.admin import Admin, AdminKey
 from gateway.app import make_app
 from gateway.client import Wire
 from gateway.cluster import Cluster
@@ -30,6 +31,7 @@ from protocol.addresses import AddressError, Home, endpoint, split_http
 from protocol.config import ClusterConfig, ConfigError, GatewayConfig
 from protocol.errors import ClusterError, ErrorCode
 from protocol.folders import socket_folder
+from protocol.keys import KeyFileError, read_admin_key
 from protocol.states import ExitCode
 
 logger = logging.getLogger("gateway")
@@ -44,7 +46,7 @@ _FAREWELL_S = 2.0
 """So long the last answers may take to reach their clients."""
 
 
-class StartError(Exception):
+class StartError(ValueError):
     """The gateway cannot start until a person changes something: what, in words."""
 
 
@@ -143,12 +145,15 @@ class _Gateway:
         self._config = cluster_config
         self._gateway = gateway
         self._url_file = home.http_url(gateway.id)
+        self._home = home
         self._path = path
+        self._key = AdminKey()
         self._stop = asyncio.Event()
 
     async def serve(self, listener: socket.socket, wire: Wire) -> None:
         cluster = Cluster(self._config, self._gateway.id, wire)
         cluster.url = _url_of(listener)
+        self._read_home(cluster)
         server = self._server(cluster)
         self._handle_signals(cluster)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -174,7 +179,8 @@ class _Gateway:
         limits = self._config.limits
         most = _connection_limit(limits.max_connections)
         limits = msgspec.structs.replace(limits, max_connections=most)
-        app = make_app(cluster, limits, lambda: len(server.server_state.connections))
+        actions = Admin(cluster, limits, self._key, lambda: self._reload(cluster))
+        app = make_app(cluster, limits, actions, lambda: len(server.server_state.connections))
         settings = uvicorn.Config(
             app,
             http=cast("type[asyncio.Protocol]", functools.partial(Connection, limits)),
@@ -195,7 +201,7 @@ class _Gateway:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._asked_to_stop, cluster)
-        loop.add_signal_handler(signal.SIGHUP, self._reload, cluster)
+        loop.add_signal_handler(signal.SIGHUP, self._hung_up, cluster)
 
     def _asked_to_stop(self, cluster: Cluster) -> None:
         if cluster.stopping:
@@ -206,14 +212,31 @@ class _Gateway:
         cluster.stopping = True
         self._stop.set()
 
-    def _reload(self, cluster: Cluster) -> None:
-        """Learn which workers are configured now; all else holds until the next start."""
+    def _hung_up(self, cluster: Cluster) -> None:
         try:
-            cluster.reconfigure(_read_config(self._path).workers)
+            self._reload(cluster)
         except (ConfigError, StartError) as error:
             logger.error("the configuration was not read again, the old one holds: %s", error)
-            return
-        logger.info("read the configuration again: %d workers", len(cluster.catalog.configured))
+
+    def _reload(self, cluster: Cluster) -> int:
+        """Learn what is configured and what the home says now; all else holds until the next start.
+
+        The number of configured workers. Raises `ConfigError` and `StartError`.
+        """
+        cluster.reconfigure(_read_config(self._path).workers)
+        self._read_home(cluster)
+        count = len(cluster.catalog.configured)
+        logger.info("read the configuration again: %d workers", count)
+        return count
+
+    def _read_home(self, cluster: Cluster) -> None:
+        """The admin key, and which workers nobody will start."""
+        cluster.mark_down(path.stem for path in self._home.run.glob("*.down"))
+        try:
+            self._key.take(read_admin_key(self._home))
+        except KeyFileError as error:
+            self._key.lack(str(error))
+            logger.info("nobody may act on this gateway over HTTP: %s", error)
 
     async def _drain(self, cluster: Cluster) -> None:
         """Let requests finish; what is still there at the end of its time is told so."""

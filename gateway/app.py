@@ -7,6 +7,8 @@ from collections.abc import Callable
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway import admin
+from gateway.admin import Admin
 from gateway.chat import ChatCompletions
 from gateway.cluster import Cluster
 from gateway.metrics import Metrics
@@ -16,11 +18,14 @@ from protocol.config import LimitsConfig
 from protocol.errors import ClusterError, ErrorCode
 
 
-def make_app(cluster: Cluster, limits: LimitsConfig, connections: Callable[[], int]) -> ASGIApp:
+def make_app(
+    cluster: Cluster, limits: LimitsConfig, actions: Admin, connections: Callable[[], int]
+) -> ASGIApp:
     """`connections` tells how many are open at the moment."""
     metrics = Metrics(cluster)
     chat = ChatCompletions(cluster, metrics, limits)
-    router = Router(routes(Pages(cluster, metrics), chat), redirect_slashes=False, default=_unknown_url)
+    paths = routes(Pages(cluster, metrics), chat) + admin.routes(actions)
+    router = Router(paths, redirect_slashes=False, default=_unknown_url)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = router  # makes the router raise for a wrong method rather than answer in plain text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gateway import routing
 from gateway.registry import Registry, WorkerView
@@ -16,7 +16,7 @@ started."""
 
 
 class Catalog:
-    """Owns the configured workers, which change when the configuration is read again."""
+    """Owns what is configured, which changes when the configuration is read again."""
 
     def __init__(
         self, configured: Sequence[WorkerConfig], gateways: int, registry: Registry, now: float
@@ -24,12 +24,19 @@ class Catalog:
         self._gateways = gateways
         self._registry = registry
         self._expected_since: dict[str, float] = {}
+        self._down: frozenset[str] = frozenset()
         self.configure(configured, now)
 
     def configure(self, configured: Sequence[WorkerConfig], now: float) -> None:
         """The workers of the configuration; one that is new in it is expected from now on."""
         self.configured = configured
         self._expected_since = {worker.id: self._expected_since.get(worker.id, now) for worker in configured}
+
+    def mark_down(self, worker_ids: Iterable[str], now: float) -> None:
+        """Nobody starts these, parked or stopped on purpose; those that were marked before come now."""
+        before, self._down = self._down, frozenset(worker_ids)
+        for worker_id in before - self._down:
+            self.left(worker_id, now)
 
     def left(self, worker_id: str, now: float) -> None:
         """A worker went away: a configured one is expected back."""
@@ -76,11 +83,21 @@ class Catalog:
         )
 
     def is_hopeless(self, model: str, now: float) -> bool:
-        expected = [w for w in self.configured if now - self._expected_since[w.id] < COMES_BACK_S]
-        views = [v for v in self._registry.views() if v.connection or now - v.heard_at < COMES_BACK_S]
+        views = [
+            v
+            for v in self._registry.views()
+            if v.connection or (v.worker_id not in self._down and now - v.heard_at < COMES_BACK_S)
+        ]
+        there = {view.worker_id for view in views if view.connection}
+        expected = [
+            w for w in self._wanted() if w.id in there or now - self._expected_since[w.id] < COMES_BACK_S
+        ]
         return routing.is_hopeless(model, expected, views)
 
+    def _wanted(self) -> list[WorkerConfig]:
+        return [worker for worker in self.configured if worker.id not in self._down]
+
     def unready(self) -> list[str]:
-        """Configured models that no worker serves at the moment."""
-        names = dict.fromkeys(worker.name for worker in self.configured)
+        """Configured models that no worker serves at the moment, but should."""
+        names = dict.fromkeys(worker.name for worker in self._wanted())
         return [name for name in names if not any(view.is_ready for view in self.workers_of(name))]

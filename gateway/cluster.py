@@ -6,21 +6,22 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gateway import status
 from gateway.catalog import Catalog
 from gateway.client import Wire
 from gateway.dispatch import Dispatcher
+from gateway.flight import Sent
 from gateway.membership import Membership
-from gateway.registry import Registry
+from gateway.registry import Registry, WorkerView
 from gateway.stream import Stream
 from protocol import __version__
 from protocol.addresses import is_loopback, split_http
 from protocol.config import ClusterConfig, WorkerConfig
 from protocol.errors import ClusterError, ErrorCode
-from protocol.messages import Generate
+from protocol.messages import GatewayMessage, Generate
 from protocol.states import WorkerState
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class Cluster:
         self.catalog = Catalog(config.workers, len(config.all_gateways), self.registry, self._clock())
         self.dispatcher = Dispatcher(config, self.registry, self.catalog, wire, rng)
         self._membership = Membership(gateway_id, self.registry, self.catalog, self.dispatcher, wire)
+        self._transport = wire
         self.stopping = False
         self.url = ""
         wire.start(self._membership, self._tick)
@@ -49,6 +51,10 @@ class Cluster:
     def reconfigure(self, workers: Sequence[WorkerConfig]) -> None:
         """The configuration was read again."""
         self.catalog.configure(workers, self._clock())
+
+    def mark_down(self, worker_ids: Iterable[str]) -> None:
+        """These, and only these, nobody starts: requests do not wait for them."""
+        self.catalog.mark_down(worker_ids, self._clock())
 
     def open(self, request: Generate, size: int, *, live: bool) -> Stream:
         """The stream of the answer. Raises `ClusterError`. Call `close` in any case."""
@@ -64,6 +70,10 @@ class Cluster:
         """Abort the request if it is not over, and free all that it holds. Idempotent."""
         self._streams.pop(request_id, None)
         self.dispatcher.cancel(request_id, self._clock())
+
+    def tell(self, worker: WorkerView, message: GatewayMessage) -> Sent:
+        """Say something to a worker that concerns no request."""
+        return self._transport.send(worker.connection, message)
 
     def _tick(self, now: float) -> None:
         for stream in list(self._streams.values()):

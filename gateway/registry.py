@@ -91,6 +91,10 @@ class Registry:
     def connections(self) -> list[bytes]:
         return list(self._ids)
 
+    def named(self, worker_id: str) -> WorkerView | None:
+        """The worker of that id, connected or lost."""
+        return self._workers.get(worker_id)
+
     def at(self, connection: bytes) -> WorkerView | None:
         worker_id = self._ids.get(connection)
         return None if worker_id is None else self._workers[worker_id]

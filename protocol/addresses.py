@@ -48,6 +48,11 @@ class Home:
         return self.path / "keys"
 
     @property
+    def admin_key(self) -> Path:
+        """The secret that lets clusterctl act on a gateway."""
+        return self.keys / "admin.key"
+
+    @property
     def sockets(self) -> Path:
         """The folder of unix sockets (made 0700): `run`, or a short one where that is too long."""
         longest = self.run / ("x" * 40)
@@ -68,6 +73,10 @@ class Home:
     def http_url(self, gateway_id: str) -> Path:
         """The file in which a running gateway of that id writes its base URL."""
         return self.run / f"{gateway_id}.url"
+
+    def down_mark(self, worker_id: str) -> Path:
+        """The file that is there while the supervisor will not start the worker by itself."""
+        return self.run / f"{worker_id}.down"
 
     def lock(self, worker_id: str) -> Path:
         """The file that a worker of that id keeps locked for life."""

@@ -75,6 +75,7 @@ class Server:
         self._report = Report(worker, engine, self._core, self._life)
         self._startup = Startup(engine, self._enter)
         self._stay_drained = False
+        self._giving_up: asyncio.TimerHandle | None = None
         self._drain_timeout_s = worker.drain_timeout_s
         self._beat_due = False
         self._cache_epoch = 0
@@ -273,18 +274,29 @@ class Server:
             )
             return
         logger.info("gateway %s asks to drain, then %s", gateway, message.then)
-        if message.timeout_s is not None:
-            self._drain_timeout_s = message.timeout_s
         if message.then == "stay":
             self._stay_drained = True
             if self._life.state is WorkerState.READY:
                 self._stop_taking()
+            self._give_up_after(message.timeout_s)
             return
+        if message.timeout_s is not None:
+            self._drain_timeout_s = message.timeout_s
         self._leave(_AFTER_DRAIN[message.then], f"asked to {message.then} by gateway {gateway}")
+
+    def _give_up_after(self, timeout_s: float | None) -> None:
+        """Without a limit, a drained worker that stays lets its requests run as long as they need."""
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
+        if timeout_s is not None:
+            why = f"it was drained and {timeout_s:g} s are over"
+            self._giving_up = self._loop.call_later(timeout_s, self._core.abandon, why)
 
     def _undrain(self, gateway: str, _message: Undrain) -> None:
         logger.info("gateway %s asks to take requests again", gateway)
         self._stay_drained = False
+        self._give_up_after(None)
         if self._life.state is WorkerState.DRAINING and not self._life.leaving:
             self._enter(WorkerState.READY)
             self._core.closed = None
