@@ -30,11 +30,17 @@ class SupervisorAbsentError(RuntimeError):
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What clusterctl asks for."""
 
-    command: Literal["status", "reconcile", "down"]
+    command: Literal["status", "reconcile", "down", "restart"]
     retry: bool = False
     """With reconcile: start what is stopped, parked or pausing, too."""
     environment: dict[str, str] | None = None
     """With reconcile: for everything that is started from now on."""
+    id: str = ""
+    """With restart: of which process."""
+    told_pid: int | None = None
+    """With restart: the process that was already told to end; it gets no signal."""
+    drain_s: float | None = None
+    """With restart: so long it may take to end, if not as long as the configuration says."""
 
 
 class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +58,8 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     outdated: bool
     """It runs with an older configuration than the one that is wanted."""
     wanted: bool
+    last_log: tuple[str, ...] = ()
+    """Of a parked one."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +86,7 @@ def view_of(process: Process) -> ProcessView:
         last_error=process.last_error,
         outdated=process.alive and process.running_digest != process.spec.digest,
         wanted=process.wanted,
+        last_log=process.last_log,
     )
 
 

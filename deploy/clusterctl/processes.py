@@ -23,6 +23,7 @@ _START_TOLERANCE_S = 2.0
 _LOG_PREFIX = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ [A-Z]+ \S+ ")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _TAIL_BYTES = 8192
+_LINE_BYTES = 1000
 _FORK_S = 30.0
 _REASON_CHARACTERS = 500
 
@@ -73,10 +74,14 @@ class Child:
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """It and what it started: it leads a group of its own."""
+        """It and what it started."""
         if not self.ended():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+            self.kill_group()
+
+    def kill_group(self) -> None:
+        """End what it started: it leads a group of its own, which may outlive it."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
 
 
 def launch(command: Sequence[str], environ: Mapping[str, str], folder: Path, log: Path) -> Child:
@@ -95,6 +100,20 @@ def launch(command: Sequence[str], environ: Mapping[str, str], folder: Path, log
     finally:
         os.close(descriptor)
     return Child(process.pid, start_time(process.pid) or 0.0, process)
+
+
+def find_children(commands: Mapping[str, Sequence[str]], folder: Path) -> dict[str, Child]:
+    """By the keys of `commands`: the running processes with those command lines in that folder."""
+    wanted = {tuple(command): key for key, command in commands.items()}
+    found: dict[str, Child] = {}
+    for process in psutil.process_iter():
+        try:
+            key = wanted.get(tuple(process.cmdline()))
+            if key is not None and Path(process.cwd()) == folder.resolve():
+                found[key] = Child(process.pid, process.create_time(), None)
+        except psutil.Error:
+            continue
+    return found
 
 
 def start_time(pid: int) -> float | None:
@@ -136,17 +155,28 @@ def read_record(path: Path) -> Record | None:
 
 def last_words(log: Path, since: int) -> str:
     """The last line that a process wrote to its log after byte `since`, without the log's prefix."""
-    try:
-        with log.open("rb") as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(since, end - _TAIL_BYTES))
-            text = file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in _tail(log, since, _TAIL_BYTES)]
     if not lines:
         return ""
     return _CONTROL.sub("", _LOG_PREFIX.sub("", lines[-1]))[:_REASON_CHARACTERS]
+
+
+def last_lines(log: Path, count: int) -> tuple[str, ...]:
+    """The end of a log, for people."""
+    lines = _tail(log, 0, count * _LINE_BYTES)[-count:]
+    return tuple(_CONTROL.sub("", line)[:_LINE_BYTES] for line in lines)
+
+
+def _tail(log: Path, since: int, size: int) -> list[str]:
+    """The lines that are not empty in the last `size` bytes after byte `since`."""
+    try:
+        with log.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(since, end - size))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
 
 
 def size_of(log: Path) -> int:

@@ -25,6 +25,8 @@ class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None
     outdated: bool
     """It runs with an older configuration than the one that is wanted."""
+    last_log: tuple[str, ...]
+    """Of a parked one: the end of its log."""
 
 
 class GatewayStatus(ProcessStatus, frozen=True, kw_only=True):
@@ -158,6 +160,7 @@ def _gateway(config: GatewayConfig, process: ProcessView | None, sources: Source
         last_exit=process.last_exit if process else None,
         last_error=(process.last_error or None) if process else None,
         outdated=process.outdated if process else False,
+        last_log=process.last_log if process else (),
     )
 
 
@@ -192,6 +195,7 @@ def _worker(config: WorkerConfig, process: ProcessView | None, sources: Sources)
         last_exit=process.last_exit if process else None,
         heartbeat_age_s=fresh.heartbeat_age_s if fresh else None,
         outdated=process.outdated if process else False,
+        last_log=process.last_log if process else (),
     )
 
 
@@ -228,6 +232,7 @@ def _stranger(view: WorkerView) -> WorkerStatus:
         restarts=None,
         last_exit=None,
         outdated=False,
+        last_log=(),
     )
 
 

@@ -72,10 +72,17 @@ class Process:
     killed: bool = False
     last_exit: int | None = None
     last_error: str = ""
+    last_log: tuple[str, ...] = ()
+    """Once it is parked: the end of its log."""
 
     @property
     def alive(self) -> bool:
         return self.phase in (Phase.RUNNING, Phase.STOPPING)
+
+    @property
+    def is_down(self) -> bool:
+        """Whether nobody starts it until asked for."""
+        return self.phase in (Phase.STOPPED, Phase.PARKED)
 
     @property
     def restarts(self) -> int:
@@ -138,7 +145,22 @@ def _wanted(process: Process, spec: Spec, now: float, retry: bool) -> Process:
     process = replace(process, spec=spec, wanted=True)
     if process.alive or not (retry or changed):
         return process
+    return _begun_anew(process, now)
+
+
+def _begun_anew(process: Process, now: float) -> Process:
     return replace(process, phase=Phase.WAITING, due=now, vain_exits=0, pause_s=0.0)
+
+
+def asked_to_restart(process: Process, spec: Spec, now: float, drain_s: float) -> Process:
+    """The process after a restart was asked for: it is to end within `drain_s`, or not there at all.
+
+    Whoever runs must be told to end. What it is started with is `spec`.
+    """
+    process = replace(process, spec=spec, wanted=True, pause_s=0.0)
+    if process.phase is Phase.RUNNING:
+        return replace(process, phase=Phase.STOPPING, due=now + drain_s + KILL_GRACE_S)
+    return process if process.alive else _begun_anew(process, now)
 
 
 def want_nothing(processes: Processes) -> dict[str, Process]:
@@ -185,6 +207,7 @@ def started(process: Process, pid: int) -> Process:
         running_digest=process.spec.digest,
         ready_at=None,
         starts=process.starts + 1,
+        last_log=(),
     )
 
 
@@ -222,11 +245,13 @@ def exited(process: Process, code: int | None, reason: str, now: float) -> Proce
         vain_exits=vain,
     )
     if process.phase is Phase.STOPPING:
-        return replace(ended, phase=Phase.WAITING if process.wanted else Phase.STOPPED, due=now, vain_exits=0)
+        return (
+            _begun_anew(ended, now) if process.wanted else replace(ended, phase=Phase.STOPPED, vain_exits=0)
+        )
     if code == ExitCode.OK:
         return replace(ended, phase=Phase.STOPPED, vain_exits=0)
     if code == ExitCode.RESTART:
-        return replace(ended, phase=Phase.WAITING, due=now, vain_exits=0, pause_s=0.0)
+        return _begun_anew(ended, now)
     ended = replace(ended, last_error=reason)
     if code == ExitCode.MISCONFIGURED or (process.spec.kind is Kind.WORKER and vain >= VAIN_STARTS):
         return replace(ended, phase=Phase.PARKED)

@@ -15,11 +15,13 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import assert_never
 
 from clusterctl import supervision
 from clusterctl.admin import observe_ready
+from clusterctl.adoption import adopt_recorded, adopt_unrecorded
 from clusterctl.configfile import read_config
 from clusterctl.control import NAME, ControlServer, Reply, Request, view_of
 from clusterctl.launching import available_cores, child_environment, command_of, specs_of
@@ -28,15 +30,15 @@ from clusterctl.processes import (
     Child,
     Record,
     describe_exit,
+    last_lines,
     last_words,
     launch,
-    read_record,
     size_of,
     start_time,
     write_record,
 )
-from clusterctl.supervision import Forget, Kill, Kind, Process, Spec, Start, Terminate
-from clusterctl.sweeping import sweep_process, sweep_sockets
+from clusterctl.supervision import Forget, Kill, Kind, Phase, Process, Spec, Start, Terminate
+from clusterctl.sweeping import set_down_marks, sweep_process, sweep_sockets
 from clusterctl.wakeups import signal_wakeups
 from protocol.addresses import Home
 from protocol.config import ClusterConfig, ConfigError
@@ -48,6 +50,8 @@ logger = logging.getLogger(__name__)
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 FAREWELL = "everything has ended"
 TOO_LATE = "another supervisor serves this home"
+LAST_LINES = 20
+"""Of its log are told with a process that is parked."""
 _LOOK_S = 0.5
 """Between two looks at what sends no signal: readiness, and the end of adopted processes."""
 
@@ -96,7 +100,6 @@ class Supervisor:
             try:
                 self._record_self()
                 self._adopt()
-                self._want(retry=False)
                 if stop_at_once:
                     self._stop()
                 with selectors.DefaultSelector() as selector:
@@ -114,9 +117,10 @@ class Supervisor:
                 self._stop()
             self._reap()
             self._look()
-            self._reload()
             for action in supervision.decide(self._processes, time.monotonic()):
                 self._perform(action)
+            self._mark_down()
+            self._reload()
             if self._stopping and not self._processes:
                 logger.info(FAREWELL)
                 return
@@ -145,6 +149,7 @@ class Supervisor:
             if not child.ended():
                 continue
             del self._children[process_id]
+            child.kill_group()
             words = last_words(self._log(process_id), self._log_sizes.get(process_id, 0))
             reason = describe_exit(child.exit_code, words)
             sweep_process(self._home, process_id)
@@ -157,7 +162,7 @@ class Supervisor:
             )
 
     def _must_look(self) -> bool:
-        unready = any(p.phase is supervision.Phase.RUNNING and p.ready_at is None for p in self._all())
+        unready = any(p.phase is Phase.RUNNING and p.ready_at is None for p in self._all())
         return unready or any(child.adopted for child in self._children.values())
 
     def _look(self) -> None:
@@ -169,11 +174,20 @@ class Supervisor:
             if process_id in self._processes:
                 self._put(supervision.seen_ready(self._processes[process_id], pid, now))
 
+    def _mark_down(self) -> None:
+        """Leave word for the gateways which workers nobody will start: requests do not wait for those."""
+        down = {p.spec.id for p in self._all() if p.is_down and p.wanted and p.spec.kind is Kind.WORKER}
+        if set_down_marks(self._home, down):
+            self._tell_gateways()
+
+    def _tell_gateways(self) -> None:
+        self._to_reload = {p.spec.id for p in self._all() if p.spec.kind is Kind.GATEWAY and p.alive}
+
     def _reload(self) -> None:
         """Tell gateways that the configuration changed; one that still starts hears it when it is ready."""
         for process_id in sorted(self._to_reload):
             process = self._processes.get(process_id)
-            runs = process is not None and process.phase is supervision.Phase.RUNNING
+            runs = process is not None and process.phase is Phase.RUNNING
             if process is not None and runs and process.ready_at is None:
                 continue
             self._to_reload.discard(process_id)
@@ -215,21 +229,21 @@ class Supervisor:
         self._children[spec.id] = child
         self._put(supervision.started(process, child.pid))
         logger.info("%s is started (pid %d)", spec.id, child.pid)
-        try:
-            self._write_record(spec, child)
-        except OSError as error:
-            # A full disk is no reason to stop serving; it costs that another supervisor cannot adopt it.
-            logger.error("the pid file of %s cannot be written: %s", spec.id, error)
+        self._write_record(spec, child)
 
     def _write_record(self, spec: Spec, child: Child) -> None:
         record = Record(
             pid=child.pid,
             started=child.started,
             kind=spec.kind.value,
-            digest=spec.digest,
+            digest=self._processes[spec.id].running_digest,
             drain_s=spec.drain_s,
         )
-        write_record(self._pid_file(spec.id), record)
+        try:
+            write_record(self._pid_file(spec.id), record)
+        except OSError as error:
+            # A full disk is no reason to stop serving; another supervisor finds the process without it.
+            logger.error("the pid file of %s cannot be written: %s", spec.id, error)
 
     def _record_self(self) -> None:
         pid = os.getpid()
@@ -241,17 +255,19 @@ class Supervisor:
 
     def _adopt(self) -> None:
         """Take over the processes that an earlier supervisor left running."""
-        for path in sorted(self._home.run.glob("*.pid")):
-            process_id, record = path.stem, read_record(path)
-            if process_id == NAME:
-                continue
-            if record is None or record.kind not in tuple(Kind):
-                sweep_process(self._home, process_id)
-                continue
-            spec = Spec(process_id, Kind(record.kind), record.drain_s, record.digest)
-            self._children[process_id] = Child(record.pid, record.started, None)
-            self._put(supervision.adopted(spec, record.pid, record.digest))
-            logger.info("%s (pid %d) was running already and is adopted", process_id, record.pid)
+        for process, child in adopt_recorded(self._home):
+            self._take(process, child)
+        self._want(retry=False)
+        missing = [p.spec for p in self._all() if p.phase is Phase.WAITING]
+        commands = {spec.id: self._command(spec, self._config_file) for spec in missing}
+        for process, child in adopt_unrecorded(self._home, missing, commands):
+            self._take(process, child)
+            self._write_record(process.spec, child)
+
+    def _take(self, process: Process, child: Child) -> None:
+        self._children[process.spec.id] = child
+        self._put(process)
+        logger.info("%s (pid %d) was running already and is adopted", process.spec.id, child.pid)
 
     # --- what is asked ---------------------------------------------------------------------
 
@@ -264,6 +280,8 @@ class Supervisor:
                 self._stop()
             case "reconcile":
                 error = self._reconcile(request)
+            case "restart":
+                error = self._restart(request)
             case _:
                 assert_never(request.command)
         return Reply(
@@ -284,7 +302,31 @@ class Supervisor:
         if request.environment is not None:
             self._environ = dict(request.environment)
         self._want(retry=request.retry)
-        self._to_reload = {p.spec.id for p in self._all() if p.spec.kind is Kind.GATEWAY and p.alive}
+        self._tell_gateways()
+        return ""
+
+    def _restart(self, request: Request) -> str:
+        """End a process and start it again with the present file; or only start it, when it has ended."""
+        if self._stopping:
+            return "the cluster is being taken down"
+        try:
+            config = read_config(self._config_file)
+        except ConfigError as error:
+            return str(error)
+        process = self._processes.get(request.id)
+        spec = next((spec for spec in specs_of(config) if spec.id == request.id), None)
+        if process is None or spec is None:
+            return f"{request.id} does not run under this supervisor; to start it: clusterctl up"
+        self._config = config
+        self._tell_gateways()
+        if request.told_pid is not None and process.pid != request.told_pid:
+            return ""  # it has ended, and perhaps been started again, meanwhile
+        running = process.phase is Phase.RUNNING
+        drain_s = process.spec.drain_s if request.drain_s is None else request.drain_s
+        self._put(supervision.asked_to_restart(process, spec, time.monotonic(), drain_s))
+        if running and request.told_pid is None:
+            self._children[request.id].terminate()
+        logger.info("%s (pid %s) is asked to restart", request.id, process.pid)
         return ""
 
     def _want(self, *, retry: bool) -> None:
@@ -302,6 +344,8 @@ class Supervisor:
         self._stop_signalled = True
 
     def _put(self, process: Process) -> None:
+        if process.phase is Phase.PARKED and not process.last_log:
+            process = replace(process, last_log=last_lines(self._log(process.spec.id), LAST_LINES))
         self._processes[process.spec.id] = process
 
     def _log(self, process_id: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Set as AbstractSet
 
 from clusterctl.locks import remove_if_free
 from protocol.addresses import AddressError, Home
@@ -10,7 +11,7 @@ from protocol.addresses import AddressError, Home
 
 def sweep_process(home: Home, process_id: str) -> None:
     """Remove the files of a process that has ended. What cannot be removed says nothing of what runs."""
-    paths = [home.run / f"{process_id}.pid", home.http_url(process_id)]
+    paths = [home.run / f"{process_id}.pid", home.http_url(process_id), home.down_mark(process_id)]
     with contextlib.suppress(AddressError):
         paths.append(home.socket(process_id))
     for path in paths:
@@ -18,6 +19,23 @@ def sweep_process(home: Home, process_id: str) -> None:
             path.unlink()
     with contextlib.suppress(OSError):
         remove_if_free(home.lock(process_id))
+
+
+def set_down_marks(home: Home, down: AbstractSet[str]) -> bool:
+    """Have exactly these workers marked as down, for the gateways; whether that changed anything."""
+    before = _down_marks(home)
+    for worker_id in down ^ before:
+        mark = home.down_mark(worker_id)
+        with contextlib.suppress(OSError):  # without a mark, requests wait in vain: no reason to end
+            if worker_id in down:
+                mark.touch(mode=0o600)
+            else:
+                mark.unlink()
+    return _down_marks(home) != before
+
+
+def _down_marks(home: Home) -> set[str]:
+    return {path.stem for path in home.run.glob("*.down")}
 
 
 def sweep_sockets(home: Home) -> None:
