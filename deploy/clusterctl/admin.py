@@ -1,18 +1,21 @@
-"""What a running gateway tells about itself and the workers: its read-only `GET /admin/state`."""
+"""A running gateway: what its read-only `GET /admin/state` tells, and what it does when told."""
 
 from __future__ import annotations
 
 import http.client
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
 from protocol.addresses import Home
 from protocol.config import ClusterConfig
+from protocol.keys import read_admin_key
 from protocol.states import WorkerState
 
 _TIMEOUT_S = 1.0
+_ACTION_TIMEOUT_S = 10.0
 
 
 class GatewayView(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +70,37 @@ class AdminState(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[QueueView, ...] = ()
 
 
+class ActionError(RuntimeError):
+    """A gateway did not do what it was told: why."""
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model said, and which worker it was."""
+
+    text: str
+    worker_id: str
+
+
+class _Error(msgspec.Struct, frozen=True):
+    message: str
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    error: _Error
+
+
+class _Text(msgspec.Struct, frozen=True):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct, frozen=True):
+    message: _Text
+
+
+class _Chat(msgspec.Struct, frozen=True):
+    choices: tuple[_Choice, ...]
+
+
 def read_states(home: Home, config: ClusterConfig) -> dict[str, AdminState]:
     """The answers of the gateways that answer, by gateway id."""
     states = {gateway.id: read_state(home, gateway.id) for gateway in config.all_gateways}
@@ -75,14 +109,9 @@ def read_states(home: Home, config: ClusterConfig) -> dict[str, AdminState]:
 
 def read_state(home: Home, gateway_id: str) -> AdminState | None:
     """The answer of one gateway; None when it does not answer, or another program does."""
-    try:
-        address = urlsplit(home.http_url(gateway_id).read_text().strip())
-        port = address.port
-    except (OSError, ValueError):
+    connection = _connection(home, gateway_id, _TIMEOUT_S)
+    if connection is None:
         return None
-    if address.hostname is None:
-        return None
-    connection = http.client.HTTPConnection(address.hostname, port, timeout=_TIMEOUT_S)
     try:
         connection.request("GET", "/admin/state")
         response = connection.getresponse()
@@ -92,6 +121,67 @@ def read_state(home: Home, gateway_id: str) -> AdminState | None:
     finally:
         connection.close()
     return state if any(gateway.id == gateway_id for gateway in state.gateways) else None
+
+
+def _connection(home: Home, gateway_id: str, timeout_s: float) -> http.client.HTTPConnection | None:
+    """To where the gateway says that it serves; None when it says nothing."""
+    try:
+        address = urlsplit(home.http_url(gateway_id).read_text().strip())
+        port = address.port
+    except (OSError, ValueError):
+        return None
+    if address.hostname is None:
+        return None
+    return http.client.HTTPConnection(address.hostname, port, timeout=timeout_s)
+
+
+def act(home: Home, gateway_id: str, path: str, body: Mapping[str, Any] | None = None) -> None:
+    """Have the gateway do what `POST /admin/PATH` does. Raises `ActionError` and `KeyFileError`."""
+    headers = {"authorization": f"Bearer {read_admin_key(home)}"}
+    _post(home, gateway_id, f"/admin/{path}", body or {}, headers, _ACTION_TIMEOUT_S)
+
+
+def ask_model(home: Home, gateway_id: str, model: str, timeout_s: float) -> Answered:
+    """One token of the model, generated for this question. Raises `ActionError`."""
+    body = {"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "Say hello."}]}
+    headers, text = _post(home, gateway_id, "/v1/chat/completions", body, {}, timeout_s)
+    try:
+        answer = msgspec.json.decode(text, type=_Chat).choices[0].message.content
+    except (msgspec.MsgspecError, IndexError) as error:
+        raise ActionError(f"the gateway {gateway_id} gave an answer that is none: {error}") from error
+    return Answered(text=answer or "", worker_id=headers.get("x-worker-id", ""))
+
+
+def _post(
+    home: Home,
+    gateway_id: str,
+    path: str,
+    body: Mapping[str, Any],
+    headers: Mapping[str, str],
+    timeout_s: float,
+) -> tuple[http.client.HTTPMessage, bytes]:
+    connection = _connection(home, gateway_id, timeout_s)
+    if connection is None:
+        raise ActionError(f"the gateway {gateway_id} does not run; to start it: clusterctl up")
+    try:
+        content = {"content-type": "application/json", **headers}
+        connection.request("POST", path, msgspec.json.encode(body), content)
+        response = connection.getresponse()
+        text = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise ActionError(f"the gateway {gateway_id} does not answer: {error}") from error
+    finally:
+        connection.close()
+    if response.status >= 400:
+        raise ActionError(f"the gateway {gateway_id} refuses ({response.status}): {_words(text)}")
+    return response.headers, text
+
+
+def _words(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=_Refusal).error.message
+    except msgspec.MsgspecError:
+        return body[:200].decode("utf-8", "replace")
 
 
 def ready_pids(states: Iterable[AdminState]) -> dict[str, int]:

@@ -8,68 +8,23 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
-from enum import IntEnum
-from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any
 
 import click
 
-from clusterctl import configfile, edits, operations, output
-from clusterctl.locks import AlreadyLockedError
+from clusterctl import commands, configfile, draining, edits, operations, output
+from clusterctl.options import config_option, json_option, places, reported, start_timeout_option
 from clusterctl.supervisor import LOG_FORMAT
 from protocol import __version__
-from protocol.addresses import AddressError, Home
 from protocol.config import EMBEDDED, WorkerConfig
-from protocol.config import ConfigError as WrongConfigError
 
 _HTTP = "127.0.0.1:8000"
-P = ParamSpec("P")
-
-
-class Exit(IntEnum):
-    """What a command tells its caller."""
-
-    DONE = 0
-    FAILED = 1
-    REFUSED = 3
 
 
 def main() -> None:
     """The program."""
     cli(prog_name="clusterctl")
-
-
-def _reported(command: Callable[P, None]) -> Callable[P, None]:
-    """Turns what can go wrong into words and an exit code."""
-
-    @wraps(command)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            command(*args, **kwargs)
-        except (WrongConfigError, edits.EditError, operations.RefusedError, AddressError) as error:
-            output.say(f"refused: {error}")
-            sys.exit(Exit.REFUSED)
-        except (operations.OperationError, AlreadyLockedError, OSError) as error:
-            output.say(f"failed: {error}")
-            sys.exit(Exit.FAILED)
-
-    return wrapper
-
-
-_config_option = click.option(
-    "--config",
-    "config_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The configuration.  [default: cluster.toml in STUDIOFLEET_HOME]",
-)
-_json_option = click.option("--json", "as_json", is_flag=True, help="For programs.")
-
-
-def _places(config_file: Path | None) -> tuple[Home, Path]:
-    home = Home.from_environment(os.environ)
-    return home, (config_file or home.config).expanduser().absolute()
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -85,11 +40,11 @@ def cli() -> None:
 @cli.command()
 @click.option("--http", default=None, help=f"Where clients connect.  [default: {_HTTP}]")
 @click.option("--workers", type=click.IntRange(0, 64), default=None, help="So many workers.  [default: 1]")
-@_config_option
-@_reported
+@config_option
+@reported
 def init(http: str | None, workers: int | None, config_file: Path | None) -> None:
     """Write a first cluster.toml, with workers on the embedded model."""
-    home, path = _places(config_file)
+    home, path = places(config_file)
     operations.make_folders(home)
     text = edits.new_config(http or _HTTP, 1 if workers is None else workers)
     if configfile.create_config(path, text):
@@ -104,17 +59,14 @@ def init(http: str | None, workers: int | None, config_file: Path | None) -> Non
 @cli.command()
 @click.option("--wait", is_flag=True, help="Return when everything serves.")
 @click.option("--foreground", is_flag=True, help="Stay; Ctrl-C takes everything down.")
-@click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True,
-    help="Seconds, with --wait.",
-)  # fmt: skip
-@_config_option
-@_reported
+@start_timeout_option
+@config_option
+@reported
 def up(wait: bool, foreground: bool, timeout: float, config_file: Path | None) -> None:
     """Start gateway and workers, or what is missing of them."""
     if wait and foreground:
         raise click.UsageError("--wait returns and --foreground stays: choose one")
-    home, path = _places(config_file)
+    home, path = places(config_file)
     config = configfile.read_config(path)
     operations.make_folders(home)
     if foreground:
@@ -133,16 +85,16 @@ def up(wait: bool, foreground: bool, timeout: float, config_file: Path | None) -
     if outdated:
         output.say(
             f"{', '.join(outdated)}: left running with the older configuration;"
-            " to apply the present one: clusterctl down, clusterctl up"
+            " to apply the present one: clusterctl restart ID"
         )
 
 
 @cli.command()
-@_config_option
-@_reported
+@config_option
+@reported
 def down(config_file: Path | None) -> None:
     """End everything; running requests are finished first."""
-    home, path = _places(config_file)
+    home, path = places(config_file)
     ran = operations.take_down(home, path, output.say)
     click.echo("the cluster is down" if ran else "unchanged: the cluster was not running")
 
@@ -160,13 +112,29 @@ def down(config_file: Path | None) -> None:
 @click.option(
     "--engine-option", "engine_options", multiple=True, metavar="KEY=VALUE", help="Can be repeated."
 )
+@click.option("--prefix-cache-mb", type=int, help="Memory for prompts that begin alike; 0: none.")
+@click.option(
+    "--drain-timeout", "drain_timeout_s", type=float, help="Seconds for running requests at its end."
+)
 @click.option("--no-start", is_flag=True, help="Only write the configuration.")
-@_config_option
-@_reported
-def add_worker(config_file: Path | None, no_start: bool, **given: Any) -> None:
+@click.option("--wait", is_flag=True, help="Return when it serves, and show a token that it generated.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change in the configuration.")
+@start_timeout_option
+@config_option
+@reported
+def add_worker(
+    config_file: Path | None, no_start: bool, wait: bool, dry_run: bool, timeout: float, **given: Any
+) -> None:
     """Add a worker to the configuration, and start it if the cluster runs."""
-    home, path = _places(config_file)
+    if wait and (no_start or dry_run):
+        raise click.UsageError("--wait waits for a worker that starts: leave out --no-start and --dry-run")
+    home, path = places(config_file)
     entry = _entry(given)
+    if dry_run:
+        _preview(path, entry)
+        return
+    if wait:
+        operations.refuse_when_down(home)
     added: list[WorkerConfig] = []
 
     def change(text: str) -> str:
@@ -177,11 +145,24 @@ def add_worker(config_file: Path | None, no_start: bool, **given: Any) -> None:
     changed = configfile.change_config(path, change)
     worker_id = added[-1].id
     started = not no_start and operations.follow_config(home, path)
-    if not changed:
-        click.echo(f"unchanged: {worker_id} is there already")
-        return
     following = "is starting" if started else "starts with: clusterctl up"
-    click.echo(f"{worker_id} is added ({added[-1].name}); it {following}")
+    if changed:
+        click.echo(f"{worker_id} is added ({added[-1].name}); it {following}")
+    else:
+        click.echo(f"unchanged: {worker_id} is there already")
+    if wait:
+        config = configfile.read_config(path)
+        draining.wait_until_serving(home, config, worker_id, timeout, output.say)
+        click.echo(draining.first_token(home, config, worker_id))
+
+
+def _preview(path: Path, entry: dict[str, Any]) -> None:
+    text = configfile.read_text(path)
+    changed, worker = edits.add_worker(text, entry)
+    if changed == text:
+        click.echo(f"unchanged: {worker.id} is there already")
+    else:
+        click.echo(edits.difference(text, changed, path.name), nl=False)
 
 
 def _entry(given: dict[str, Any]) -> dict[str, Any]:
@@ -200,11 +181,11 @@ def _entry(given: dict[str, Any]) -> dict[str, Any]:
 
 @cli.command("remove-worker")
 @click.argument("worker_id", metavar="ID")
-@_config_option
-@_reported
+@config_option
+@reported
 def remove_worker(worker_id: str, config_file: Path | None) -> None:
     """End a worker, once its requests are finished, and take it out of the configuration."""
-    home, path = _places(config_file)
+    home, path = places(config_file)
     config = configfile.read_config(path)
     known = any(worker.id == worker_id for worker in config.workers)
     if known:
@@ -219,12 +200,12 @@ def remove_worker(worker_id: str, config_file: Path | None) -> None:
 
 
 @cli.command("list")
-@_json_option
-@_config_option
-@_reported
+@json_option
+@config_option
+@reported
 def list_workers(as_json: bool, config_file: Path | None) -> None:
     """Show the configured workers."""
-    config = configfile.read_config(_places(config_file)[1])
+    config = configfile.read_config(places(config_file)[1])
     if as_json:
         output.show_json(output.list_document(config))
     else:
@@ -232,17 +213,21 @@ def list_workers(as_json: bool, config_file: Path | None) -> None:
 
 
 @cli.command()
-@_json_option
-@_config_option
-@_reported
+@json_option
+@config_option
+@reported
 def status(as_json: bool, config_file: Path | None) -> None:
     """Show what runs, and how it goes. Succeeds whenever it could look."""
-    home, path = _places(config_file)
+    home, path = places(config_file)
     found = operations.read_status(home, configfile.read_config(path))
     if as_json:
         output.show_json(found)
     else:
         output.show_status(found)
+
+
+for command in commands.ALL:
+    cli.add_command(command)
 
 
 if __name__ == "__main__":

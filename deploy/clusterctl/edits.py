@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
 from collections.abc import Mapping
@@ -79,6 +80,14 @@ def remove_worker(text: str, worker_id: str) -> str:
     changed = tomlkit.dumps(document)
     parse(changed)
     return changed
+
+
+def difference(old: str, new: str, name: str) -> str:
+    """What `diff -u` shows of the two texts."""
+    lines = difflib.unified_diff(
+        old.splitlines(keepends=True), new.splitlines(keepends=True), name, f"{name} (new)"
+    )
+    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
 def free_id(config: ClusterConfig, name: str) -> str:

@@ -23,6 +23,7 @@ from clusterctl.supervisor import FAREWELL, TOO_LATE, Supervisor
 from protocol.addresses import Home
 from protocol.config import ClusterConfig
 from protocol.folders import private_folder
+from protocol.keys import ensure_admin_key
 from protocol.states import WorkerState
 
 Say = Callable[[str], None]
@@ -30,7 +31,7 @@ Say = Callable[[str], None]
 
 _ANSWER_S = 15.0
 """A new supervisor has so long to answer."""
-_POLL_S = 0.1
+POLL_S = 0.1
 _TAKEN_DOWN = "the cluster was taken down meanwhile"
 
 
@@ -46,6 +47,7 @@ def make_folders(home: Home) -> None:
     """The home's folders, each only for its owner. Raises `AddressError`."""
     for folder in (home.path, home.run, home.logs, home.keys):
         private_folder(folder)
+    ensure_admin_key(home)
 
 
 def bring_up(home: Home, config_file: Path, config: ClusterConfig, environ: Mapping[str, str]) -> None:
@@ -56,7 +58,7 @@ def bring_up(home: Home, config_file: Path, config: ClusterConfig, environ: Mapp
     environment = settled_environment(environ, Path.cwd(), home)
     deadline = time.monotonic() + _ANSWER_S
     while True:
-        reply = _status(home)
+        reply = status_of(home)
         if reply is None:
             _refuse_busy_ports(home, config_file, config)
             _start_supervisor(home, config_file, environment)
@@ -66,12 +68,12 @@ def bring_up(home: Home, config_file: Path, config: ClusterConfig, environ: Mapp
             break
         if time.monotonic() > deadline:
             raise OperationError(f"the supervisor does not answer; see {home.logs / f'{NAME}.log'}")
-    _refuse_another_file(reply, config_file)
-    reply = _asked(home, Request(command="reconcile", retry=True, environment=environment))
+    refuse_another_file(reply, config_file)
+    reply = asked(home, Request(command="reconcile", retry=True, environment=environment))
     if reply.error:
         raise OperationError(reply.error)
-    while any(p.phase == Phase.WAITING and not p.starts for p in _asked(home).processes):
-        time.sleep(_POLL_S)
+    while any(p.phase == Phase.WAITING and not p.starts for p in asked(home).processes):
+        time.sleep(POLL_S)
 
 
 def supervise_here(home: Home, config_file: Path, config: ClusterConfig, environ: Mapping[str, str]) -> None:
@@ -101,7 +103,7 @@ def wait_until_ready(home: Home, config: ClusterConfig, timeout_s: float, say: S
             raise OperationError(words)
         if time.monotonic() > deadline:
             raise OperationError(f"after {timeout_s:g} s {words}; see {home.logs}")
-        time.sleep(2 * _POLL_S)
+        time.sleep(2 * POLL_S)
 
 
 def take_down(home: Home, config_file: Path, say: Say) -> bool:
@@ -122,46 +124,53 @@ def take_down(home: Home, config_file: Path, say: Say) -> bool:
                 return ran
         if time.monotonic() > deadline:
             raise OperationError(f"the supervisor does not answer; see {home.logs / f'{NAME}.log'}")
-        time.sleep(_POLL_S)
+        time.sleep(POLL_S)
 
 
 def wait_until_down(home: Home, say: Say) -> None:
     """Return when the supervisor has ended, which it does last."""
     said: set[str] = set()
     while is_locked(home.lock(NAME)):
-        reply = _status(home)
+        reply = status_of(home)
         if reply is not None and not reply.stopping:
             return  # a new one already
         for process in reply.processes if reply else ():
             if process.phase == Phase.STOPPING and process.id not in said:
                 said.add(process.id)
                 say(f"{process.id}: finishing what it has (pid {process.pid})")
-        time.sleep(_POLL_S)
+        time.sleep(POLL_S)
 
 
 def follow_config(home: Home, config_file: Path) -> bool:
     """Have a running supervisor start and stop what the changed file says; False when none runs."""
-    reply = _status(home)
+    reply = status_of(home)
     if reply is None or reply.stopping:
         return False
-    _refuse_another_file(reply, config_file)
-    reply = _asked(home, Request(command="reconcile"))
+    refuse_another_file(reply, config_file)
+    reply = asked(home, Request(command="reconcile"))
     if reply.error:
         raise OperationError(reply.error)
     return True
 
 
+def refuse_when_down(home: Home) -> None:
+    """Raises `RefusedError` when nothing would be started now."""
+    reply = status_of(home)
+    if reply is None or reply.stopping:
+        raise RefusedError("the cluster is down, so there is nothing to wait for; first: clusterctl up")
+
+
 def wait_until_gone(home: Home, process_id: str) -> None:
     """Return when the supervisor has ended that process."""
-    while (reply := _status(home)) is not None and any(p.id == process_id for p in reply.processes):
-        time.sleep(_POLL_S)
+    while (reply := status_of(home)) is not None and any(p.id == process_id for p in reply.processes):
+        time.sleep(POLL_S)
 
 
 def read_status(home: Home, config: ClusterConfig) -> ClusterStatus:
     """The present picture; works with nothing running."""
     sources = Sources(
         config=config,
-        supervisor=_status(home),
+        supervisor=status_of(home),
         records=running_records(home),
         states=read_states(home, config),
     )
@@ -174,21 +183,24 @@ def running_records(home: Home) -> dict[str, Record]:
     return {process_id: record for process_id, record in records.items() if record is not None}
 
 
-def _status(home: Home) -> Reply | None:
+def status_of(home: Home) -> Reply | None:
+    """What the supervisor says; None when there is none."""
     try:
         return ask(home, Request(command="status"))
     except SupervisorAbsentError:
         return None
 
 
-def _asked(home: Home, request: Request | None = None) -> Reply:
+def asked(home: Home, request: Request | None = None) -> Reply:
+    """The answer of a supervisor that has to be there. Raises `OperationError`."""
     try:
         return ask(home, request or Request(command="status"))
     except SupervisorAbsentError as error:
         raise OperationError(_TAKEN_DOWN) from error
 
 
-def _refuse_another_file(reply: Reply, config_file: Path) -> None:
+def refuse_another_file(reply: Reply, config_file: Path) -> None:
+    """Raises `RefusedError` when the home runs with another file."""
     if reply.config != str(config_file):
         raise RefusedError(
             f"the cluster of this home runs with {reply.config}, not with {config_file};"
@@ -216,7 +228,7 @@ def _start_supervisor(home: Home, config_file: Path, environment: Mapping[str, s
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise OperationError(f"the supervisor cannot be started: {error}; see {log}") from error
     deadline = time.monotonic() + _ANSWER_S
-    while (reply := _status(home)) is None or reply.pid != pid:
+    while (reply := status_of(home)) is None or reply.pid != pid:
         # One that came too late must have ended before this returns, or it would take over after
         # the next `down`.
         if not is_running(pid, started):
@@ -226,7 +238,7 @@ def _start_supervisor(home: Home, config_file: Path, environment: Mapping[str, s
                 raise OperationError(_why_it_ended(log, size))
         if time.monotonic() > deadline:
             raise OperationError(f"the supervisor (pid {pid}) does not answer; see {log}")
-        time.sleep(_POLL_S)
+        time.sleep(POLL_S)
 
 
 def _why_it_ended(log: Path, size: int) -> str:

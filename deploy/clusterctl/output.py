@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -11,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from clusterctl.logs import Entry
 from clusterctl.status import ClusterStatus
 from protocol.config import ClusterConfig
 from protocol.states import WorkerState
@@ -33,6 +36,24 @@ def say(line: str) -> None:
 def show_json(value: Any) -> None:
     """One JSON document."""
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def show_entries(entries: Iterable[Entry]) -> None:
+    """What processes logged, each line with the id of its process."""
+    for entry in entries:
+        head, *more = entry.message.split("\n")
+        origin = f"{entry.level} {entry.logger} " if entry.level else ""
+        time = entry.time.isoformat(sep=" ", timespec="milliseconds")
+        click.echo(f"{time} {entry.id}: {origin}{head}")
+        for line in more:
+            click.echo(f"{' ' * len(time)} {entry.id}: {line}")
+
+
+def show_entries_as_json(entries: Iterable[Entry]) -> None:
+    """One JSON object a line."""
+    for entry in entries:
+        document = {**asdict(entry), "time": entry.time.astimezone()}
+        click.echo(msgspec.json.encode(document).decode())
 
 
 def show_status(status: ClusterStatus) -> None:
@@ -116,8 +137,12 @@ def _remarks(status: ClusterStatus) -> list[str]:
     if outdated:
         lines.append(
             f"{', '.join(outdated)}: running with an older configuration;"
-            " to apply the present one: clusterctl down, clusterctl up"
+            " to apply the present one: clusterctl restart ID"
         )
+    for process in status.processes:
+        if process.state == WorkerState.PARKED:
+            lines.append(f"{process.id} is parked; when that is repaired: clusterctl restart {process.id}")
+            lines += [f"  {line}" for line in process.last_log]
     waiting = [f"{queue.model}: {queue.waiting}" for queue in status.queues if queue.waiting]
     if waiting:
         lines.append("waiting in the queue: " + ", ".join(waiting))

@@ -21,13 +21,18 @@ class Outcome(Enum):
 
 def judge(status: ClusterStatus) -> tuple[Outcome, str]:
     """The outcome so far; unless ready, which processes are at fault or awaited."""
-    hopeless = [process for process in status.processes if process.state in _HOPELESS]
+    hopeless = [process for process in status.processes if is_hopeless(process)]
     if hopeless:
         return Outcome.FAILED, "; ".join(_line(process) for process in hopeless)
     pending = [process for process in status.processes if process.state not in _SERVES]
     if pending:
         return Outcome.PENDING, "not ready: " + "; ".join(_line(process) for process in pending)
     return Outcome.READY, ""
+
+
+def is_hopeless(process: ProcessStatus) -> bool:
+    """Whether it will not serve unless somebody does something."""
+    return process.state in _HOPELESS
 
 
 def progress_lines(status: ClusterStatus) -> dict[str, str]:

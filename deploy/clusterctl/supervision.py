@@ -152,12 +152,8 @@ def _begun_anew(process: Process, now: float) -> Process:
     return replace(process, phase=Phase.WAITING, due=now, vain_exits=0, pause_s=0.0)
 
 
-def asked_to_restart(process: Process, spec: Spec, now: float, drain_s: float) -> Process:
-    """The process after a restart was asked for: it is to end within `drain_s`, or not there at all.
-
-    Whoever runs must be told to end. What it is started with is `spec`.
-    """
-    process = replace(process, spec=spec, wanted=True, pause_s=0.0)
+def asked_to_restart(process: Process, now: float, drain_s: float) -> Process:
+    """The process after a restart was asked for: told to end within `drain_s`, or to be started at once."""
     if process.phase is Phase.RUNNING:
         return replace(process, phase=Phase.STOPPING, due=now + drain_s + KILL_GRACE_S)
     return process if process.alive else _begun_anew(process, now)

@@ -8,6 +8,7 @@ leaves the others serving, and the next one adopts them by their pid files.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import selectors
@@ -216,6 +217,7 @@ class Supervisor:
                 assert_never(action)
 
     def _start(self, process: Process) -> None:
+        process = replace(process, spec=self._present(process.spec))
         spec, log = process.spec, self._log(process.spec.id)
         self._log_sizes[spec.id] = size_of(log)
         environ = child_environment(spec, self._config, self._environ, available_cores())
@@ -230,6 +232,13 @@ class Supervisor:
         self._put(supervision.started(process, child.pid))
         logger.info("%s is started (pid %d)", spec.id, child.pid)
         self._write_record(spec, child)
+
+    def _present(self, spec: Spec) -> Spec:
+        """As the process is going to read it: the file may have been changed without a word."""
+        with contextlib.suppress(ConfigError):
+            present = specs_of(read_config(self._config_file))
+            return next((other for other in present if other.id == spec.id), spec)
+        return spec
 
     def _write_record(self, spec: Spec, child: Child) -> None:
         record = Record(
@@ -306,26 +315,19 @@ class Supervisor:
         return ""
 
     def _restart(self, request: Request) -> str:
-        """End a process and start it again with the present file; or only start it, when it has ended."""
+        """End a process, and start it again with the present file; one that has ended is only started."""
+        process = self._processes.get(request.id)
         if self._stopping:
             return "the cluster is being taken down"
-        try:
-            config = read_config(self._config_file)
-        except ConfigError as error:
-            return str(error)
-        process = self._processes.get(request.id)
-        spec = next((spec for spec in specs_of(config) if spec.id == request.id), None)
-        if process is None or spec is None:
+        if process is None or not process.wanted:
             return f"{request.id} does not run under this supervisor; to start it: clusterctl up"
-        self._config = config
         self._tell_gateways()
         if request.told_pid is not None and process.pid != request.told_pid:
-            return ""  # it has ended, and perhaps been started again, meanwhile
-        running = process.phase is Phase.RUNNING
+            return ""  # it has ended meanwhile, and is started again anyway
         drain_s = process.spec.drain_s if request.drain_s is None else request.drain_s
-        self._put(supervision.asked_to_restart(process, spec, time.monotonic(), drain_s))
-        if running and request.told_pid is None:
+        if process.phase is Phase.RUNNING and request.told_pid is None:
             self._children[request.id].terminate()
+        self._put(supervision.asked_to_restart(process, time.monotonic(), drain_s))
         logger.info("%s (pid %s) is asked to restart", request.id, process.pid)
         return ""
 

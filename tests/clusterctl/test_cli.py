@@ -172,3 +172,78 @@ def test_down_with_nothing_running_changes_nothing(run):
 def test_every_command_explains_itself(run):
     for command in ("init", "up", "down", "add-worker", "remove-worker", "list", "status"):
         assert "--config" in run(command, "--help")
+
+
+def test_a_dry_run_shows_the_difference_and_writes_nothing(run, config_file):
+    run("init")
+    before = config_file.read_text()
+    shown = run("add-worker", "--model", "m", "--engine", "fake", "--drain-timeout", "5", "--dry-run")
+    assert '+id = "m-1"' in shown
+    assert "+drain_timeout_s = 5" in shown
+    assert not [line for line in shown.splitlines() if line.startswith("-") and line[:3] != "---"]
+    assert config_file.read_text() == before
+    assert "already" in run("add-worker", "--model", "embedded", "--id", "smol-1", "--alias", "default",
+                            "--max-num-seqs", "8", "--dry-run")  # fmt: skip
+
+
+def test_a_dry_run_refuses_what_would_be_refused(run):
+    run("init")
+    run("add-worker", "--model", "m", "--id", "gw-1", "--dry-run", code=3)
+
+
+def test_nothing_waits_for_a_worker_that_does_not_start(run, config_file):
+    run("init")
+    before = config_file.read_text()
+    run("add-worker", "--model", "m", "--wait", "--no-start", code=2)
+    assert "clusterctl up" in run("add-worker", "--model", "m", "--engine", "fake", "--wait", code=3)
+    assert config_file.read_text() == before
+
+
+def test_init_makes_a_key_for_its_owner_alone(run, config_file):
+    run("init")
+    key = config_file.parent / "keys" / "admin.key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    before = key.read_text()
+    run("init")
+    assert key.read_text() == before
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_taught_to_complete(run, shell):
+    assert "_CLUSTERCTL_COMPLETE" in run("completion", shell)
+
+
+def test_ids_are_completed(run, monkeypatch):
+    run("init", "--workers", "2")
+    monkeypatch.setenv("_CLUSTERCTL_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "clusterctl restart smol")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    result = CliRunner().invoke(cli, prog_name="clusterctl")
+    assert result.output.split() == ["plain,smol-1", "plain,smol-2"]
+
+
+@pytest.mark.parametrize("command", ["drain", "undrain", "restart"])
+def test_who_is_not_configured_is_refused_and_where_nothing_runs_that_is_said(run, command):
+    run("init")
+    assert "smol-1" in run(command, "nobody", code=3)
+    assert "clusterctl up" in run(command, "smol-1", code=1)
+
+
+def test_logs_of_nobody_are_refused_and_a_wrong_time_is_wrong_usage(run):
+    run("init")
+    assert "smol-1" in run("logs", "nobody", code=3)
+    assert "10m" in run("logs", "--since", "soon", code=2)
+    assert run("logs") == ""
+
+
+def test_logs_are_shown_as_lines_and_as_json(run, config_file):
+    run("init")
+    log = config_file.parent / "logs" / "smol-1.log"
+    log.write_text("2026-01-31 22:00:01,000 ERROR worker failed\nTraceback\n")
+    assert run("logs").splitlines() == [
+        "2026-01-31 22:00:01.000 smol-1: ERROR worker failed",
+        "                        smol-1: Traceback",
+    ]
+    entry = json.loads(run("logs", "smol-1", "--json"))
+    assert (entry["id"], entry["level"], entry["message"]) == ("smol-1", "ERROR", "failed\nTraceback")
+    assert entry["time"].startswith("2026-01-31T")

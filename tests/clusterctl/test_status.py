@@ -164,3 +164,9 @@ def test_what_a_gateway_says_of_workers_that_never_spoke_is_understood():
     told = workers(CONFIG.workers, (), 0.0)
     state = msgspec.json.decode(msgspec.json.encode({"gateways": [], "workers": told}), type=AdminState)
     assert [(w.id, w.state, w.incarnation) for w in state.workers] == [("w", "stopped", None)]
+
+
+def test_a_parked_process_brings_the_end_of_its_log():
+    status = picture(process("g"), process("w", phase="parked", pid=None, last_log=("one", "two")))
+    assert status.workers[0].last_log == ("one", "two")
+    assert status.gateways[0].last_log == ()

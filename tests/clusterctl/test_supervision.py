@@ -176,3 +176,32 @@ def test_down_ends_what_runs_and_forgets_what_does_not():
 
 def test_with_nothing_due_there_is_nothing_to_wait_for():
     assert supervision.next_due(table(running())) is None
+
+
+def test_a_running_process_that_is_to_restart_is_started_when_it_has_ended_whatever_its_code():
+    stopping = supervision.asked_to_restart(replace(running(), vain_exits=2, pause_s=8.0), 200.0, 5.0)
+    assert supervision.decide(table(stopping), 214.9) == []
+    assert supervision.decide(table(stopping), 215.0) == [Kill("w")]
+    for code in (ExitCode.OK, ExitCode.RESTART, ExitCode.FAULT, ExitCode.MISCONFIGURED, -9, None):
+        ended = supervision.exited(stopping, code, "", 203.0)
+        assert (ended.vain_exits, ended.pause_s, ended.last_error) == (0, 0.0, "")
+        assert supervision.decide(table(ended), 203.0) == [Start("w")]
+
+
+def test_a_process_that_is_to_restart_is_not_started_when_everything_is_to_end():
+    stopping = supervision.asked_to_restart(running(), 200.0, 5.0)
+    ended = supervision.exited(supervision.want_nothing(table(stopping))["w"], 75, "", 203.0)
+    assert supervision.decide(table(ended), 203.0) == [Forget("w")]
+
+
+@pytest.mark.parametrize("phase", [Phase.PARKED, Phase.STOPPED, Phase.WAITING])
+def test_whoever_has_ended_is_only_started_and_begins_anew(phase):
+    down = replace(fresh(), phase=phase, due=1e9, vain_exits=5, pause_s=30.0)
+    again = supervision.asked_to_restart(down, 200.0, 5.0)
+    assert supervision.decide(table(again), 200.0) == [Start("w")]
+    assert (again.vain_exits, again.pause_s) == (0, 0.0)
+
+
+def test_the_log_of_a_parked_process_is_forgotten_when_it_starts():
+    parked = replace(fresh(), phase=Phase.PARKED, last_log=("why",))
+    assert supervision.started(parked, pid=9).last_log == ()

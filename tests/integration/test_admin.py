@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -107,7 +108,7 @@ def test_a_drain_with_a_limit_gives_up_what_is_not_done_and_a_lifted_one_does_no
     async def scenario() -> None:
         async with httpx.AsyncClient(base_url=operator.url, timeout=PATIENCE_S) as client:
 
-            def begin(count: int) -> asyncio.Task[list[object]]:
+            def begin(count: int) -> asyncio.Task[list[Any]]:
                 body = chat(script(tokens=["a"], repeat=count, delay_ms=20))
                 return asyncio.create_task(stream_chat(client, body))
 

@@ -1,0 +1,107 @@
+"""What the processes wrote to their logs: parsed, chosen, merged by time. Lines in, entries out.
+
+An entry is a line with a time stamp and what follows it without one, such as a traceback.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[,.](\d{3}) ([A-Z]+) (\S+) ?(.*)")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_LONGEST_ENTRY = 1000
+"""Lines without a time stamp that one entry holds."""
+
+
+class TimeError(ValueError):
+    """What was given is no time."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing that one process said."""
+
+    id: str
+    time: datetime
+    level: str
+    logger: str
+    message: str
+    """May have several lines."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which entries are wanted."""
+
+    since: datetime | None = None
+    request: str | None = None
+
+    def takes(self, entry: Entry) -> bool:
+        if self.since is not None and entry.time < self.since:
+            return False
+        return self.request is None or concerns(entry, self.request)
+
+
+def concerns(entry: Entry, request_id: str) -> bool:
+    """Whether the entry names the request; in a worker its id has an ending more."""
+    pattern = rf"(?<![A-Za-z0-9_.-]){re.escape(request_id)}(?![A-Za-z0-9_-])"
+    return re.search(pattern, entry.message) is not None
+
+
+def moment(text: str, now: datetime) -> datetime:
+    """`10m`, `2h` or `1d` ago; or a local date with time, or a time of today. Raises `TimeError`."""
+    if match := _SPAN.fullmatch(text.strip()):
+        return now - timedelta(seconds=float(match[1]) * _SECONDS[match[2]])
+    try:
+        if re.fullmatch(r"\d\d?:\d\d(:\d\d)?", text.strip()):
+            return datetime.fromisoformat(f"{now.date()} {text.strip():0>5}")
+        found = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise TimeError(f"{text!r} is no time: write 10m, 2h, 1d, 22:40 or 2026-01-31 22:40:00") from error
+    return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
+
+
+class Parser:
+    """Makes entries of the lines of one log, in their order."""
+
+    def __init__(self, process_id: str) -> None:
+        self._id = process_id
+        self._time: datetime | None = None
+        self._level = self._logger = ""
+        self._lines: list[str] = []
+
+    def line(self, text: str) -> Entry | None:
+        """The entry before, when this line begins another."""
+        text = _CONTROL.sub("", text)  # a log must not move the cursor of whoever reads it
+        match = _STAMP.fullmatch(text)
+        if match is None:
+            if len(self._lines) < _LONGEST_ENTRY:
+                self._lines.append(text)
+            return None
+        time = datetime.fromisoformat(f"{match[1]}.{match[2]}")
+        done = self.rest(time)
+        self._time, self._level, self._logger, self._lines = time, match[3], match[4], [match[5]]
+        return done
+
+    def rest(self, now: datetime) -> Entry | None:
+        """The last entry; `now` is its time when no line had one so far."""
+        lines, self._lines = self._lines, []
+        level, self._level = self._level, ""
+        logger, self._logger = self._logger, ""
+        if not lines:
+            return None
+        return Entry(self._id, self._time or now, level, logger, "\n".join(lines))
+
+
+def merged(logs: Iterable[Iterable[Entry]], choice: Choice, last: int | None) -> Iterable[Entry]:
+    """The wanted entries of all logs by time; with `last`, no more than so many, the youngest."""
+    entries = heapq.merge(*logs, key=lambda entry: entry.time)
+    wanted = (entry for entry in entries if choice.takes(entry))
+    return wanted if last is None else deque(wanted, maxlen=last)
