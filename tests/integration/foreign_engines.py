@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 from worker.engine.base import BaseEngine, EngineBusy, GenerationOutput
@@ -130,3 +132,32 @@ class Hostile(BusyAtCall):
                 await asyncio.sleep(3600)
             except asyncio.CancelledError:
                 continue
+
+
+class LoadsWhenRepaired(BusyAtCall):
+    """Cannot be loaded while a certain file is there; it keeps a child process."""
+
+    def __init__(self, model: str, fault: str, child: str = "", pause_s: float = 0.02) -> None:
+        super().__init__(model, pause_s)
+        self._fault = Path(fault)
+        self._child = child
+
+    def prepare_for_start(self) -> None:
+        if self._fault.exists():
+            raise RuntimeError(f"the weights are damaged: {self._fault.name}")
+        if self._child:
+            process = subprocess.Popen(["sleep", "600"])
+            Path(self._child).write_text(str(process.pid))
+
+
+class LoadsAtSecondTry(BusyAtCall):
+    """Its first load fails, as where a disk was not there yet."""
+
+    def __init__(self, model: str, mark: str) -> None:
+        super().__init__(model)
+        self._mark = Path(mark)
+
+    def prepare_for_start(self) -> None:
+        if not self._mark.exists():
+            self._mark.touch()
+            raise OSError("the disk is not there yet")

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from clusterctl.admin import read_state
 from protocol.keys import ensure_admin_key, read_admin_key
 from tests.integration.cluster import (
     PATIENCE_S,
@@ -170,3 +171,9 @@ def test_nobody_waits_for_a_worker_that_is_marked_as_down(operator):
     assert "retry-after" in answer.headers
     ready = httpx.get(operator.url + "/health/ready")
     assert ready.status_code == 200
+
+
+def test_clusterctl_understands_what_is_said_of_a_worker_that_was_never_seen(operator):
+    state = read_state(operator.cluster.home, "gw-1")
+    assert state is not None
+    assert [(worker.id, worker.pid is None) for worker in state.workers] == [("w-1", False), ("w-2", True)]

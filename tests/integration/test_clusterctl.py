@@ -8,136 +8,22 @@ import pty
 import shutil
 import signal
 import socket
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import httpx
-import msgspec
-import psutil
 import pytest
 
-from clusterctl.configfile import read_config
-from clusterctl.operations import read_status
 from protocol.addresses import Home
 from tests.integration.cluster import wait_for
+from tests.integration.operating import CLUSTERCTL, Operator, operating, running
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
-
-CLUSTERCTL = [sys.executable, "-P", "-m", "clusterctl.cli"]
-
-
-class Operator:
-    """Types commands, in a home of its own. Ends whatever they left running there."""
-
-    def __init__(self, folder: Path) -> None:
-        self.home = Home(folder)
-        self.environ = {**os.environ, "STUDIOFLEET_HOME": str(folder)}
-
-    def run(self, *arguments: str, code: int = 0) -> str:
-        """The command's output, both streams. Fails when it does not end with that code."""
-        result = subprocess.run(
-            [*CLUSTERCTL, *arguments],
-            env=self.environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert result.returncode == code, f"{result.returncode}: {result.stdout}\n{self.logs()}"
-        return result.stdout
-
-    def begin(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [*CLUSTERCTL, *arguments],
-            env=self.environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-
-    def init(self, *workers: str, **options: str) -> None:
-        """A configuration with these fake workers; `options` are `engine_options` of all."""
-        self.run("init", "--workers", "0", "--http", "127.0.0.1:0")
-        for worker in workers:
-            self.add(worker, *(w for k, v in options.items() for w in ("--engine-option", f"{k}={v}")))
-
-    def add(self, worker: str, *more: str) -> str:
-        return self.run("add-worker", "--model", "fake-model", "--engine", "fake", "--id", worker, *more)
-
-    def status(self) -> dict[str, Any]:
-        """What `status --json` prints, without the cost of a process for each look."""
-        return dict(msgspec.to_builtins(read_status(self.home, read_config(self.home.config))))
-
-    def worker(self, worker_id: str) -> dict[str, Any]:
-        return next((w for w in self.status()["workers"] if w["id"] == worker_id), {})
-
-    def wait_state(self, worker_id: str, state: str) -> dict[str, Any]:
-        def found() -> dict[str, Any] | None:
-            worker = self.worker(worker_id)
-            return worker if worker.get("state") == state else None
-
-        return dict(wait_for(found, f"{worker_id} to be {state}"))
-
-    def pids(self) -> list[int]:
-        status = self.status()
-        found = [status["supervisor"]["pid"], *(p["pid"] for p in status["gateways"] + status["workers"])]
-        return [pid for pid in found if pid]
-
-    def processes(self) -> list[int]:
-        """Every process that was started with this configuration, whoever knows of it."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if str(self.home.config) in process.cmdline():
-                    found.append(process.pid)
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
-                continue
-        return found
-
-    def answers(self) -> bool:
-        url = self.status()["gateways"][0]["url"]
-        if url is None:
-            return False
-        body = {"model": "fake-model", "messages": [{"role": "user", "content": "hello"}]}
-        answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=30)
-        return answer.status_code == 200 and bool(answer.json()["choices"][0]["message"]["content"])
-
-    def logs(self) -> str:
-        return "\n".join(
-            f"--- {p.name}\n{p.read_text()[-1500:]}" for p in sorted(self.home.logs.glob("*.log"))
-        )
-
-    def nothing_is_left(self, pids: list[int]) -> None:
-        wait_for(lambda: not any(running(pid) for pid in pids), "all processes to have ended")
-        assert list(self.home.run.iterdir()) == []
-        assert self.home.sockets == self.home.run or not self.home.sockets.exists()
-
-    def end_all(self) -> None:
-        subprocess.run([*CLUSTERCTL, "down"], env=self.environ, capture_output=True, timeout=100, check=False)
-
-
-def running(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 @pytest.fixture
 def operator() -> Iterator[Operator]:
-    folder = Path(tempfile.mkdtemp(prefix="sf-test-"))
-    operator = Operator(folder / "home")
-    try:
+    with operating() as operator:
         yield operator
-    finally:
-        operator.end_all()
-        shutil.rmtree(folder)
 
 
 def test_from_nothing_to_an_answer_and_back_to_nothing(operator):
