@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gateway.body import Headers, check_headers, header, read_body
+from gateway.body import Headers, Intake, header
 from gateway.cluster import Cluster
 from gateway.flight import Sent
 from gateway.registry import WorkerView
@@ -21,6 +21,8 @@ from protocol.errors import ClusterError, ErrorCode, InvalidRequestError
 from protocol.messages import Drain, GatewayMessage, Undrain
 
 logger = logging.getLogger(__name__)
+
+_MAX_BODY_BYTES = 64 * 1024
 
 
 class DrainOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,7 +73,7 @@ class Admin:
         self, cluster: Cluster, limits: LimitsConfig, key: AdminKey, reload: Callable[[], int]
     ) -> None:
         self._cluster = cluster
-        self._limits = limits
+        self._intake = Intake(msgspec.structs.replace(limits, max_body_bytes=_MAX_BODY_BYTES))
         self._key = key
         self._reload = reload
 
@@ -98,12 +100,8 @@ class Admin:
         return Response(msgspec.json.encode({"workers": count}), media_type="application/json")
 
     async def _order(self, request: Request) -> DrainOrder:
-        check_headers(request.headers.raw, self._limits)
-        body = await read_body(request.receive, self._limits)
-        try:
-            return msgspec.json.decode(body, type=DrainOrder) if body.strip() else DrainOrder()
-        except msgspec.MsgspecError as error:
-            raise InvalidRequestError(f"the body of a drain: {error}") from error
+        order, _size = await self._intake.take(request.headers.raw, request.receive, _drain_order)
+        return order
 
     def _worker(self, request: Request) -> WorkerView:
         worker_id = request.path_params["worker"]
@@ -129,6 +127,13 @@ class Admin:
                 reason="worker_not_connected",
             )
         logger.info("worker %s is told: %s", worker.worker_id, message)
+
+
+def _drain_order(body: bytes) -> DrainOrder:
+    try:
+        return msgspec.json.decode(body, type=DrainOrder) if body.strip() else DrainOrder()
+    except msgspec.MsgspecError as error:
+        raise InvalidRequestError(f"the body of a drain: {error}") from error
 
 
 def _accepted(worker: WorkerView, **more: Any) -> Response:

@@ -82,12 +82,11 @@ def resolve(asked: str | None, models: dict[str, list[str]]) -> str | None:
 
 
 def is_hopeless(model: str, expected: Iterable[WorkerConfig], views: Iterable[WorkerView]) -> bool:
-    """Whether every worker of the model says that it cannot serve, and no other is expected.
+    """Whether no worker of the model can be hoped for.
 
-    One of `views` that is not connected may be starting again: that is hope.
+    One that is expected may be starting; when it failed, its supervisor starts it again, or says that
+    it will not: then it is not expected. One of `views` that is not connected may be starting again.
     """
-    views = list(views)
-    connected = {view.worker_id for view in views if view.connection}
-    if any(worker.name == model and worker.id not in connected for worker in expected):
+    if any(worker.name == model for worker in expected):
         return False
     return all(view.connection and view.state in _CANNOT_SERVE for view in views if view.serves(model))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.flight import Sent
 from protocol.config import QueueConfig, RoutingConfig, WorkerConfig
 from protocol.errors import ClusterError
-from protocol.messages import Abort
+from protocol.messages import Abort, Goodbye
 from tests.gateway.fleet import Fleet, Outlet, hello
 
 CONFIGURED = (WorkerConfig(id="a", model="m"),)
@@ -342,8 +342,31 @@ def test_unknown_models_are_404_and_configured_ones_wait():
     assert fleet.at(b"a") == ["r"]
 
 
-def test_a_model_whose_workers_failed_is_refused_and_those_who_wait_are_told():
+def test_a_worker_that_failed_is_waited_for_until_nobody_will_start_it():
     fleet = Fleet(workers=CONFIGURED)
+    fleet.join("a", state="loading")
+    waiting = fleet.ask("1")
+    fleet.beat(b"a", "failed")
+    fleet.receive(b"a", Goodbye(reason="broken"))
+    assert waiting.code == ""
+    fleet.catalog.mark_down({"a"}, fleet.now)
+    fleet.pass_time(0.2)
+    assert waiting.code == "no_worker_available"
+    assert refused(fleet, "2").code == "no_worker_available"
+    assert fleet.counts == (0, 0)
+
+
+def test_a_killed_worker_that_nobody_will_start_is_not_waited_for():
+    fleet = Fleet(workers=CONFIGURED)
+    fleet.join("a")
+    fleet.lose(b"a")
+    fleet.catalog.mark_down({"a"}, fleet.now)
+    assert refused(fleet, "1").code == "no_worker_available"
+    assert fleet.catalog.unready() == []
+
+
+def test_a_model_whose_unconfigured_workers_failed_is_refused_and_those_who_wait_are_told():
+    fleet = Fleet()
     fleet.join("a", state="loading")
     waiting = fleet.ask("1")
     fleet.beat(b"a", "failed")

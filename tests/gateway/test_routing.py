@@ -96,10 +96,11 @@ def test_a_models_own_name_goes_before_anothers_alias():
 def test_hope():
     expected = [WorkerConfig(id="a", model="m")]
     assert not is_hopeless("m", expected, [])
-    assert is_hopeless("m", expected, [view("a", state="failed")])
-    assert not is_hopeless("m", expected, [view("a", state="failed"), view("b", state="loading")])
-    assert not is_hopeless("m", expected, [view("a", state="stopped", connection=b"")])
-    assert is_hopeless("m", [], [view("a", state="parked")])
+    assert not is_hopeless("m", expected, [view("a", state="failed")])
+    assert not is_hopeless("m", [], [view("a", state="failed"), view("b", state="loading")])
+    assert not is_hopeless("m", [], [view("a", state="stopped", connection=b"")])
+    assert is_hopeless("m", [], [view("a", state="failed")])
+    assert is_hopeless("m", [], [])
 
 
 def test_equals_are_chosen_by_chance():
