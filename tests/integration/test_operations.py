@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -244,3 +246,21 @@ def test_logs_follow_a_request_through_gateway_and_worker_and_over_rotation(oper
     finally:
         following.kill()
         following.wait()
+
+
+def test_the_commands_in_the_documentation_work(operator):
+    operator.init("smol-1")
+    operator.run("up", "--wait")
+    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 1
+    block = blocks[0].replace("~/.studiofleet", str(operator.home.path))
+    block = block.replace("http://127.0.0.1:8000", operator.url())
+    result = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    operator.wait_state("smol-1", "ready")
+    log = (operator.home.logs / "smol-1.log").read_text()
+    assert "asks to drain, then stay" in log
+    assert "asks to take requests again" in log
