@@ -143,7 +143,8 @@ def act(home: Home, gateway_id: str, path: str, body: Mapping[str, Any] | None =
 
 def ask_model(home: Home, gateway_id: str, model: str, timeout_s: float) -> Answered:
     """One token of the model, generated for this question. Raises `ActionError`."""
-    body = {"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "Say hello."}]}
+    question = {"role": "user", "content": "Say hello."}
+    body = {"model": model, "max_tokens": 1, "temperature": 0, "messages": [question]}
     headers, text = _post(home, gateway_id, "/v1/chat/completions", body, {}, timeout_s)
     try:
         answer = msgspec.json.decode(text, type=_Chat).choices[0].message.content
