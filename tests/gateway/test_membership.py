@@ -233,3 +233,14 @@ def test_a_worker_that_is_new_in_the_configuration_is_expected_from_then_on():
     fleet.catalog.configure((WorkerConfig(id="a", model="m"), WorkerConfig(id="b", model="n")), fleet.now)
     assert fleet.catalog.is_hopeless("m", fleet.now)
     assert not fleet.catalog.is_hopeless("n", fleet.now)
+
+
+def test_a_worker_that_somebody_starts_again_is_expected_from_then_on():
+    fleet = Fleet(workers=(WorkerConfig(id="a", model="m"),))
+    fleet.catalog.mark_down({"a"}, fleet.now)
+    assert fleet.catalog.is_hopeless("m", fleet.now)
+    fleet.pass_time(1000)
+    fleet.catalog.mark_down(set(), fleet.now)
+    assert not fleet.catalog.is_hopeless("m", fleet.now)
+    fleet.pass_time(61)
+    assert fleet.catalog.is_hopeless("m", fleet.now)
