@@ -85,7 +85,7 @@ class Server:
             Abort: lambda gateway, message: self._core.abort(gateway, message.request_id),
             Ping: lambda _gateway, _message: None,
             Welcome: self._welcomed,
-            WhoAreYou: lambda gateway, _message: self._send(gateway, self._hello()),
+            WhoAreYou: self._introduce,
             Drain: self._drain,
             Undrain: self._undrain,
             Stats: self._stats,
@@ -265,6 +265,10 @@ class Server:
         if self._welcomes.count(f"welcome from {gateway}: {answer}"[:200], self._loop.time()):
             level = logging.ERROR if message.refused else logging.INFO
             logger.log(level, "gateway %s: %s", gateway, answer)
+
+    def _introduce(self, gateway: str, _message: WhoAreYou) -> None:
+        for message in self.greeting():
+            self._send(gateway, message)
 
     def _drain(self, gateway: str, message: Drain) -> None:
         if message.then not in _AFTER_DRAIN:
