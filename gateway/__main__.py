@@ -25,7 +25,7 @@ from gateway.client import Wire
 from gateway.cluster import Cluster
 from gateway.connection import Connection, end_overdue
 from gateway.patience import KEEP_ALIVE_S
-from protocol import config
+from protocol import config, logs
 from protocol.addresses import AddressError, Home, endpoint, split_http
 from protocol.config import ClusterConfig, ConfigError, GatewayConfig
 from protocol.errors import ClusterError, ErrorCode
@@ -34,7 +34,6 @@ from protocol.states import ExitCode
 
 logger = logging.getLogger("gateway")
 
-_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _POLL_S = 0.05
 _SWEEP_S = 0.5
 _BACKLOG = 512
@@ -62,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         cluster_config = _read_config(options.config)
         gateway = cluster_config.gateway_named(options.id)
-        logging.basicConfig(level=cluster_config.log.level.upper(), format=_LOG_FORMAT, stream=sys.stderr)
+        logs.set_up(cluster_config.log, gateway.id, home.log(gateway.id))
         logging.getLogger("uvicorn").setLevel(logging.ERROR)
         listener = _bind_http(gateway)
         wire = _bind_wire(gateway, home, cluster_config)

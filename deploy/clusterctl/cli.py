@@ -18,11 +18,11 @@ import click
 
 from clusterctl import configfile, edits, operations, output
 from clusterctl.locks import AlreadyLockedError
-from clusterctl.supervisor import LOG_FORMAT
 from protocol import __version__
 from protocol.addresses import AddressError, Home
 from protocol.config import EMBEDDED, WorkerConfig
 from protocol.config import ConfigError as WrongConfigError
+from protocol.logs import TEXT_FORMAT
 
 _HTTP = "127.0.0.1:8000"
 P = ParamSpec("P")
@@ -118,7 +118,7 @@ def up(wait: bool, foreground: bool, timeout: float, config_file: Path | None) -
     config = configfile.read_config(path)
     operations.make_folders(home)
     if foreground:
-        logging.basicConfig(format=LOG_FORMAT, level=logging.INFO, stream=sys.stderr)
+        logging.basicConfig(format=TEXT_FORMAT, level=logging.INFO, stream=sys.stderr)
         operations.supervise_here(home, path, config, os.environ)
         return
     operations.bring_up(home, path, config, os.environ)

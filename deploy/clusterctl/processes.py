@@ -18,9 +18,10 @@ from typing import Annotated
 import msgspec
 import psutil
 
+from protocol.logs import message_of
+
 _START_TOLERANCE_S = 2.0
 """The start of a process is computed from the wall clock at boot, which may be corrected."""
-_LOG_PREFIX = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ [A-Z]+ \S+ ")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _TAIL_BYTES = 8192
 _FORK_S = 30.0
@@ -139,14 +140,15 @@ def last_words(log: Path, since: int) -> str:
     try:
         with log.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
-            file.seek(max(since, end - _TAIL_BYTES))
+            begin = since if since <= end else 0  # it was moved aside meanwhile, and begun anew
+            file.seek(max(begin, end - _TAIL_BYTES))
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return ""
-    return _CONTROL.sub("", _LOG_PREFIX.sub("", lines[-1]))[:_REASON_CHARACTERS]
+    return _CONTROL.sub("", message_of(lines[-1]))[:_REASON_CHARACTERS]
 
 
 def size_of(log: Path) -> int:

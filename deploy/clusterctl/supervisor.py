@@ -8,6 +8,7 @@ leaves the others serving, and the next one adopts them by their pid files.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import selectors
@@ -17,6 +18,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import assert_never
+
+import msgspec
 
 from clusterctl import supervision
 from clusterctl.admin import observe_ready
@@ -38,14 +41,14 @@ from clusterctl.processes import (
 from clusterctl.supervision import Forget, Kill, Kind, Process, Spec, Start, Terminate
 from clusterctl.sweeping import sweep_process, sweep_sockets
 from clusterctl.wakeups import signal_wakeups
+from protocol import logs
 from protocol.addresses import Home
-from protocol.config import ClusterConfig, ConfigError
+from protocol.config import ClusterConfig, ConfigError, LogConfig
 from protocol.folders import private_folder
 from protocol.states import ExitCode
 
 logger = logging.getLogger(__name__)
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 FAREWELL = "everything has ended"
 TOO_LATE = "another supervisor serves this home"
 _LOOK_S = 0.5
@@ -203,6 +206,7 @@ class Supervisor:
 
     def _start(self, process: Process) -> None:
         spec, log = process.spec, self._log(process.spec.id)
+        self._rotate(log)
         self._log_sizes[spec.id] = size_of(log)
         environ = child_environment(spec, self._config, self._environ, available_cores())
         try:
@@ -220,6 +224,12 @@ class Supervisor:
         except OSError as error:
             # A full disk is no reason to stop serving; it costs that another supervisor cannot adopt it.
             logger.error("the pid file of %s cannot be written: %s", spec.id, error)
+
+    def _rotate(self, log: Path) -> None:
+        """A process that ends before it can look after its log itself must not fill the disk either."""
+        if size_of(log) >= self._config.log.max_bytes:
+            with contextlib.suppress(OSError):
+                logs.rotate(log, self._config.log.keep)
 
     def _write_record(self, spec: Spec, child: Child) -> None:
         record = Record(
@@ -305,7 +315,7 @@ class Supervisor:
         self._processes[process.spec.id] = process
 
     def _log(self, process_id: str) -> Path:
-        return self._home.logs / f"{process_id}.log"
+        return self._home.log(process_id)
 
     def _pid_file(self, process_id: str) -> Path:
         return self._home.run / f"{process_id}.pid"
@@ -319,14 +329,25 @@ def main() -> None:
     options = arguments.parse_args()
     if options.detach:
         _detach()
-    logging.basicConfig(format=LOG_FORMAT, level=logging.INFO, stream=sys.stderr)
+    home = Home.from_environment(os.environ)
+    logs.set_up(_log_settings(options.config), NAME, home.log(NAME))
     try:
-        Supervisor(Home.from_environment(os.environ), options.config, os.environ).run()
+        Supervisor(home, options.config, os.environ).run()
     except AlreadyLockedError:
         logger.info(TOO_LATE)
     except (ConfigError, OSError, ValueError) as error:
         logger.error("the supervisor cannot run: %s", error)
         sys.exit(ExitCode.MISCONFIGURED)
+
+
+def _log_settings(config_file: Path) -> LogConfig:
+    """As configured, but for the level: `clusterctl up` reads the last line to learn why it ended.
+
+    A file that cannot be read is complained of by the supervisor itself.
+    """
+    with contextlib.suppress(OSError, ConfigError):
+        return msgspec.structs.replace(parse(config_file.read_text()).log, level="info")
+    return LogConfig()
 
 
 def _detach() -> None:
