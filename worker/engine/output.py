@@ -34,7 +34,8 @@ async def whole(stream: AsyncIterator[EngineOutput]) -> EngineOutput:
 class PromptError(ValueError):
     """The request cannot be served as it is.
 
-    `reason` is `context_length_exceeded`, or `template`, `tokens` or `settings`.
+    `reason` is `context_length_exceeded`, `unsupported` (the model cannot do this at all), or
+    `template`, `tokens` or `settings`.
     """
 
     def __init__(self, message: str, reason: str) -> None:
