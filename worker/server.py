@@ -144,11 +144,13 @@ class Server:
     async def _start(self) -> None:
         await self._startup.start()
         self._core.max_model_len = self._report.facts().max_model_len
-        # The card first, with the fingerprint: a gateway that refuses it must not have taken us for ready.
+        self._core.closed = None
+        self._life.enter(WorkerState.READY)
+        logger.info("worker %s is ready", self._worker.id)
+        # The card before any heartbeat: a gateway that refuses it must not have taken us for ready.
         for gateway in self._links:
             self._send(gateway, self._hello())
-        self._enter(WorkerState.READY)
-        self._core.closed = None
+        self._beat()
         if self._stay_drained:
             self._stop_taking()
 

@@ -18,7 +18,7 @@ from worker.engine.embedded import ensure_embedded
 from worker.engine.output import EngineFacts, StopRequested
 from worker.engine.prompt import PromptReader
 from worker.engine.trial import TemplateTrial
-from worker.engine.weights import ModelFolder, WeightLoader, check_architecture, open_folder
+from worker.engine.weights import ModelFolder, WeightLoader, open_folder
 
 logger = logging.getLogger(__name__)
 
@@ -69,9 +69,9 @@ class Loader:
         limit = context_limit(folder.context, self._max_model_len)
         self._note(0.6, "reading the tokenizer")
         yield
-        check_architecture(folder)
-        tokenizer = _load_tokenizer(folder)
         weights = WeightLoader(folder)
+        weights.build()
+        tokenizer = _load_tokenizer(folder)
         with self._trial(folder, tokenizer) as trial_ended:
             for share in weights.pieces():
                 trial_ended()

@@ -63,26 +63,6 @@ def open_folder(path: Path) -> ModelFolder:
     return ModelFolder(path, config, weights)
 
 
-def check_architecture(folder: ModelFolder) -> None:
-    """Raises `ValueError` when mlx-lm has no program for this kind of model. Imports MLX."""
-    from mlx_lm.utils import get_model_classes  # noqa: PLC0415 (OpenBLAS comes first)
-
-    where = folder.path / "config.json"
-    if folder.config.get("model_file") is not None:
-        raise ValueError(
-            f"{where} asks for a program of its own ({folder.config['model_file']!r}), which is not run;"
-            " take a model that mlx-lm knows"
-        )
-    try:
-        get_model_classes(folder.config)
-    except Exception as error:  # whatever mlx-lm makes of a configuration that it does not expect
-        version = importlib.metadata.version("mlx-lm")
-        raise ValueError(
-            f"{where}: models of the type {folder.config['model_type']!r} are not known to mlx-lm {version}"
-            " in this installation; take another model, or a newer version of Studiofleet"
-        ) from error
-
-
 class WeightLoader:
     """Reads the weights of a folder, on the thread that will use the model."""
 
@@ -90,23 +70,39 @@ class WeightLoader:
         self._folder = folder
         self.model: Any = None
 
-    def pieces(self) -> Iterator[float]:
-        """Read some 64 MB with each `next`; how much is read so far (0 to 1).
+    def build(self) -> None:
+        """Make the network; no weight is read yet. Raises `ValueError` for a model that cannot be.
 
-        Raises `ValueError` for a model that does not fit its configuration.
+        That is one of an unknown kind, or one that does not fit its configuration.
         """
-        import mlx.core as mx  # noqa: PLC0415 (OpenBLAS comes first)
-        from mlx.utils import tree_flatten  # noqa: PLC0415
-        from mlx_lm.utils import load_model  # noqa: PLC0415
+        from mlx_lm.utils import load_model  # noqa: PLC0415 (OpenBLAS comes first)
 
+        config = self._folder.path / "config.json"
+        if (program := self._folder.config.get("model_file")) is not None:
+            raise ValueError(
+                f"{config} asks for a program of its own ({program!r}), which is not run;"
+                " take a model that mlx-lm knows"
+            )
         try:
             self.model, _config = load_model(self._folder.path, lazy=True)
         except Exception as error:  # nothing is read yet: it is what the files say that does not fit
+            if "not supported" in str(error):
+                raise ValueError(
+                    f"{config}: models of the type {self._folder.config['model_type']!r} are not known to"
+                    f" mlx-lm {importlib.metadata.version('mlx-lm')}, which is installed; take another model,"
+                    " or a newer version of Studiofleet"
+                ) from error
             names = ", ".join(shard.path.name for shard in self._folder.weights[:3])
             raise ValueError(
-                f"{self._folder.path / 'config.json'} and the weights ({names}) do not fit together:"
+                f"{config} and the weights ({names}) do not fit together:"
                 f" {type(error).__name__}: {_short(error)}; copy the whole model again"
             ) from error
+
+    def pieces(self) -> Iterator[float]:
+        """Read some 64 MB of what was built with each `next`; how much is read so far (0 to 1)."""
+        import mlx.core as mx  # noqa: PLC0415
+        from mlx.utils import tree_flatten  # noqa: PLC0415
+
         arrays: list[Any] = [array for _name, array in tree_flatten(self.model.parameters())]
         total = sum(array.nbytes for array in arrays)
         done = 0
