@@ -42,7 +42,7 @@ from protocol.states import ExitCode, WorkerState
 from worker.complaints import Complaints
 from worker.core import Core
 from worker.engine.base import BaseEngine
-from worker.engine.output import FleetEngine, StopRequested
+from worker.engine.output import FleetEngine, ModelUnavailable, StopRequested
 from worker.life import Life
 from worker.link import Link
 from worker.report import Report, capacity_of
@@ -161,7 +161,8 @@ class Server:
             logger.error("the model cannot be loaded: %s", error)
             self._leave(ExitCode.MISCONFIGURED, str(error))
             return
-        logger.error("the engine could not be started", exc_info=error)
+        in_words = isinstance(error, ModelUnavailable)
+        logger.error("the engine could not be started: %s", error, exc_info=None if in_words else error)
         self._leave(ExitCode.FAULT, f"the engine could not be started: {error}")
 
     async def _finish(self) -> None:

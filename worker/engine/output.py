@@ -47,6 +47,10 @@ class EngineFailed(RuntimeError):  # noqa: N818 (told apart from one request's f
     """The engine cannot go on at all; only a new process can. Ends every request in hand."""
 
 
+class ModelUnavailable(RuntimeError):  # noqa: N818 (it is the model that is not there)
+    """The model cannot be had at the moment: why, and what to do. Another start may succeed."""
+
+
 class StopRequested(RuntimeError):  # noqa: N818 (it is no error)
     """Raised out of `prepare_for_start` when `request_stop` was called between two pieces."""
 
