@@ -50,7 +50,7 @@ class Supervised:
             env={
                 **os.environ,
                 "STUDIOFLEET_HOME": str(self.home.path),
-                "PYTHONPATH": str(REPOSITORY),
+                "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "deploy")]),
                 **environ,
             },
             cwd=REPOSITORY,
@@ -168,6 +168,18 @@ def test_who_breaks_five_times_is_parked(supervised):
     view = supervised.wait_phase("breaks-1", "parked")
     assert (view.starts, view.last_exit) == (5, 70)
     assert len(supervised.starts("breaks-1")) == 5
+
+
+def test_who_breaks_before_it_can_look_after_its_log_does_not_fill_the_disk(supervised):
+    supervised.configure("breaks-1")
+    supervised.home.logs.mkdir(mode=0o700)
+    log = supervised.home.log("breaks-1")
+    with log.open("wb") as file:
+        file.truncate(17 << 20)
+    supervised.start()
+    supervised.wait_phase("breaks-1", "parked")
+    assert log.with_name("breaks-1.log.1").stat().st_size == 17 << 20
+    assert log.stat().st_size < 100_000
 
 
 def test_a_changed_file_is_followed_when_asked(supervised):
