@@ -155,3 +155,15 @@ def test_repeated_faults_end_with_their_number(tmp_path):
     lines = (tmp_path / "w.log").read_text().splitlines()
     assert len(lines) == 31
     assert lines[-1].endswith("WARNING x worker %s is odd … suppressed 20 times")
+
+
+def test_what_is_only_printed_does_not_grow_without_bound_either(tmp_path):
+    body = (
+        "import time\nlogs._LOOK_S = 0.05\nlogs.set_up(LogConfig(max_bytes=4096, keep=2), 'w', path)\n"
+        "print('x' * 5000, flush=True)\nend = time.monotonic() + 20\n"
+        "while not Path(f'{path}.1').exists() and time.monotonic() < end: time.sleep(0.02)\n"
+        "print('after', flush=True)"
+    )
+    run(tmp_path, body)
+    assert (tmp_path / "w.log.1").stat().st_size > 5000
+    assert (tmp_path / "w.log").read_text() == "after\n"
