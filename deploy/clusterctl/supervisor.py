@@ -346,7 +346,7 @@ def _log_settings(config_file: Path) -> LogConfig:
     A file that cannot be read is complained of by the supervisor itself.
     """
     with contextlib.suppress(OSError, ConfigError):
-        return msgspec.structs.replace(parse(config_file.read_text()).log, level="info")
+        return msgspec.structs.replace(read_config(config_file).log, level="info")
     return LogConfig()
 
 
