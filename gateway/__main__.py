@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import errno
 import functools
 import logging
 import os
@@ -26,17 +27,16 @@ from gateway.client import Wire
 from gateway.cluster import Cluster
 from gateway.connection import Connection, end_overdue
 from gateway.patience import KEEP_ALIVE_S
-from protocol import config
+from protocol import config, logs
 from protocol.addresses import AddressError, Home, endpoint, split_http
 from protocol.config import ClusterConfig, ConfigError, GatewayConfig
 from protocol.errors import ClusterError, ErrorCode
-from protocol.folders import socket_folder
+from protocol.folders import private_folder, socket_folder
 from protocol.keys import KeyFileError, read_admin_key
 from protocol.states import ExitCode
 
 logger = logging.getLogger("gateway")
 
-_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _POLL_S = 0.05
 _SWEEP_S = 0.5
 _BACKLOG = 512
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         cluster_config = _read_config(options.config)
         gateway = cluster_config.gateway_named(options.id)
-        logging.basicConfig(level=cluster_config.log.level.upper(), format=_LOG_FORMAT, stream=sys.stderr)
+        logs.set_up(cluster_config.log, gateway.id, home.log(gateway.id))
         logging.getLogger("uvicorn").setLevel(logging.ERROR)
         listener = _bind_http(gateway)
         wire = _bind_wire(gateway, home, cluster_config)
@@ -127,8 +127,10 @@ def _bind_http(gateway: GatewayConfig) -> socket.socket:
 
 def _bind_wire(gateway: GatewayConfig, home: Home, cluster_config: ClusterConfig) -> Wire:
     endpoints = [endpoint(listen, gateway.id, home) for listen in gateway.listen]
+    private_folder(home.run)
     if "ipc" in gateway.listen:
         socket_folder(home)
+        _refuse_if_served(home.socket(gateway.id), gateway.id)
     try:
         return Wire(endpoints, cluster_config.heartbeat.interval_s)
     except zmq.ZMQError as error:
@@ -136,6 +138,16 @@ def _bind_wire(gateway: GatewayConfig, home: Home, cluster_config: ClusterConfig
             f"{' and '.join(endpoints)} cannot be bound ({error}); stop the process that has it,"
             f" or choose another address to listen on for the gateway {gateway.id!r}"
         ) from error
+
+
+def _refuse_if_served(path: Path, gateway_id: str) -> None:
+    """ZeroMQ takes a socket's place, whoever listens there; one that a killed process left is fair game."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        if probe.connect_ex(str(path)) in (0, errno.EAGAIN):
+            raise StartError(
+                f"another process serves {path}; stop it, or give the gateway {gateway_id!r} another id"
+            )
 
 
 class _Gateway:

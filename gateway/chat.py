@@ -65,6 +65,9 @@ class ChatCompletions:
             if stream.overrun:
                 logger.warning("request %s: the client reads too slowly and is cut off", reply.request_id)
             watcher.cancel()
+            if stream.worker is not None:
+                reply.worker_id = stream.worker.worker_id
+            reply.told = stream.account()
             self._cluster.close(generate.request_id)
 
     async def _write_whole(self, request: ChatRequest, stream: Stream, reply: Reply) -> None:

@@ -102,5 +102,6 @@ class Cluster:
         }
         queued = self.dispatcher.queued_by_model()
         queues = [{"model": model, "waiting": waiting} for model, waiting in sorted(queued.items())]
-        workers = status.workers(self.catalog.configured, self.registry.views(), now)
+        registry = self.registry
+        workers = status.workers(self.catalog.configured, registry.views(), registry.refusals(), now)
         return {"gateways": [gateway], "workers": workers, "queues": queues}

@@ -87,8 +87,7 @@ class Membership:
         refused = self._registry.refusal(connection, hello) or self._no_room(hello)
         welcome = Welcome(gateway_id=self._gateway_id, protocol=PROTOCOL_VERSION, refused=refused)
         if refused:
-            if self._registry.refuse(connection, now):
-                logger.warning("refused: %s", refused)
+            self._refuse(connection, hello.worker_id, refused, now)
             self._transport.send(connection, welcome)
             return
         older = self._registry.other_connection(connection, hello.worker_id)
@@ -116,6 +115,15 @@ class Membership:
             f"worker {hello.worker_id!r} is one too many: this gateway knows {len(self._registry)};"
             " name it in the configuration, or stop others"
         )
+
+    def _refuse(self, connection: bytes, worker_id: str, why: str, now: float) -> None:
+        """One that was taken when less was known of it leaves."""
+        before = self._registry.at(connection)
+        if before is not None and before.worker_id == worker_id:
+            self._leave(connection, now, died=True, why=why)
+        if self._registry.refuse(connection, now):
+            logger.warning("refused: %s", why)
+        self._registry.refused(worker_id, why)
 
     def _fence(self, older: bytes, newer: bytes, hello: Hello, now: float) -> None:
         """One worker id, two connections: the newest process holds, and its newest connection.

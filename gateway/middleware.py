@@ -55,6 +55,8 @@ class Reply:
         self.model = ""
         self.closes = False
         """Whether the connection ends with this answer."""
+        self.told: dict[str, str | int | float] = {}
+        """What the access line says of the request beyond ids, status and time."""
         self._extra = extra
 
     async def send(self, message: Message) -> None:
@@ -104,10 +106,12 @@ class Entrance:
         try:
             await self._answer(scope, receive, reply)
         except ClusterError as error:
+            reply.told["finish"] = error.code
             if error.code is ErrorCode.CLIENT_CLOSED_REQUEST:
                 reply.status = reply.status or 499
             await reply.fail(error, receive)
         except Exception:
+            reply.told["finish"] = ErrorCode.INTERNAL_ERROR
             logger.exception("request %s failed by a mistake of ours", reply.request_id)
             await reply.fail(_mistake(), receive)
         finally:
@@ -158,14 +162,27 @@ def _mistake() -> ClusterError:
 def _log(scope: Scope, reply: Reply, seconds: float) -> None:
     # What watches the gateway asks every second; answers that are in order are not worth a line.
     watched = reply.status < 400 and scope["path"].startswith(_WATCHED)
+    level = logging.DEBUG if watched else logging.INFO
+    if not logger.isEnabledFor(level):
+        return
+    path = scope["path"][:200].encode("unicode_escape").decode()
+    told = {"model": reply.model or "-", "worker": reply.worker_id or "-", **reply.told}
     logger.log(
-        logging.DEBUG if watched else logging.INFO,
-        "request %s: %s %s -> %d, %.3f s, model %s, worker %s",
+        level,
+        "request %s: %s %s -> %d, %.3f s, %s",
         reply.request_id,
         scope["method"],
-        scope["path"][:200].encode("unicode_escape").decode(),
+        path,
         reply.status,
         seconds,
-        reply.model or "-",
-        reply.worker_id or "-",
+        ", ".join(f"{name} {value}" for name, value in told.items()),
+        extra={
+            "fields": {
+                "method": scope["method"],
+                "path": path,
+                "status": reply.status,
+                "duration_s": round(seconds, 3),
+                **told,
+            }
+        },
     )

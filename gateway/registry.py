@@ -6,7 +6,7 @@ so the worker alone decides whether it takes a request.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -18,6 +18,7 @@ from protocol.values import Capacity, Load, ModelCard
 FIRST_SERVICE_S = 10.0
 """How long a request is assumed to take until one was measured."""
 
+MAX_REFUSALS = 256
 _EWMA = 0.2
 _replace = msgspec.structs.replace
 
@@ -80,6 +81,7 @@ class Registry:
         self._workers: dict[str, WorkerView] = {}
         self._ids: dict[bytes, str] = {}
         self._strangers: dict[bytes, float] = {}
+        self._refusals: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -121,6 +123,20 @@ class Registry:
         known = self._workers.get(hello.worker_id)
         if known is not None and known.connection and known.incarnation > hello.incarnation:
             return f"a newer process of worker {hello.worker_id!r} is registered; stop this one"
+        return self._other_model(hello)
+
+    def _other_model(self, hello: Hello) -> str:
+        """Replicas answer for one another, so that they must be one model."""
+        ours = hello.card.fingerprint
+        for view in self._workers.values():
+            theirs = view.card.fingerprint
+            replica = view.connection and view.serves(hello.card.name) and view.worker_id != hello.worker_id
+            if replica and ours and theirs and ours != theirs:
+                return (
+                    f"worker {hello.worker_id!r} (fingerprint {ours[:16]}) and worker {view.worker_id!r}"
+                    f" (fingerprint {theirs[:16]}) serve different models under the name"
+                    f" {hello.card.name!r}; give one of them another served_name, or both the same files"
+                )
         return ""
 
     def hello(self, connection: bytes, hello: Hello, now: float) -> None:
@@ -128,6 +144,7 @@ class Registry:
         known = self._workers.get(hello.worker_id)
         same = known is not None and known.incarnation == hello.incarnation
         self._strangers.pop(connection, None)
+        self._refusals.pop(hello.worker_id, None)
         self._ids[connection] = hello.worker_id
         self._workers[hello.worker_id] = WorkerView(
             connection=connection,
@@ -265,6 +282,17 @@ class Registry:
         again = now < self._strangers.get(connection, now)
         self._strangers[connection] = now + self._heartbeat.lost_s
         return not again
+
+    def refused(self, worker_id: str, why: str) -> None:
+        """Keep the reason for the state page, until the worker is taken."""
+        self._refusals.pop(worker_id, None)
+        self._refusals[worker_id] = why
+        if len(self._refusals) > MAX_REFUSALS:
+            del self._refusals[next(iter(self._refusals))]
+
+    def refusals(self) -> Mapping[str, str]:
+        """Why workers, by id, were refused and are not there."""
+        return self._refusals
 
     def _update(self, connection: bytes, **changes: object) -> None:
         view = self.at(connection)

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gateway.registry import WorkerView
 from protocol.config import WorkerConfig
 from protocol.states import WorkerState
 
+_ABSENT = "not connected"
+
 
 def workers(
-    configured: Iterable[WorkerConfig], views: Iterable[WorkerView], now: float
+    configured: Iterable[WorkerConfig],
+    views: Iterable[WorkerView],
+    refusals: Mapping[str, str],
+    now: float,
 ) -> list[dict[str, Any]]:
     """Configured ones in their order, then the others by id."""
     seen = {view.worker_id: _seen(view, now) for view in views}
     found = [seen.pop(c.id) if c.id in seen else _unseen(c) for c in configured]
-    return found + [seen[worker_id] for worker_id in sorted(seen)]
+    found += [seen[worker_id] for worker_id in sorted(seen)]
+    for worker in found:
+        why = refusals.get(worker["id"])
+        if why is not None and worker["detail"] == _ABSENT:
+            worker |= {"detail": "refused", "last_error": why}
+    return found
 
 
 def _seen(view: WorkerView, now: float) -> dict[str, Any]:
@@ -27,7 +37,7 @@ def _seen(view: WorkerView, now: float) -> dict[str, Any]:
         "node": view.node,
         "engine": view.card.engine,
         "state": view.state,
-        "detail": view.detail if view.connection else "not connected",
+        "detail": view.detail if view.connection else _ABSENT,
         "progress": view.progress,
         "pid": view.pid if view.connection else None,
         "incarnation": view.incarnation,
@@ -54,7 +64,7 @@ def _unseen(config: WorkerConfig) -> dict[str, Any]:
         "node": config.node,
         "engine": config.engine,
         "state": WorkerState.STOPPED,
-        "detail": "not connected",
+        "detail": _ABSENT,
         "progress": None,
         "pid": None,
         "incarnation": None,

@@ -28,7 +28,9 @@ class Stream:
         self._size = 0
         self._quiet_since = clock()
         self._began_at = self._quiet_since
+        self._started_at: float | None = None
         self._first_token_at: float | None = None
+        self._attempts = 0
         self.worker: WorkerView | None = None
         self.end: Finished | None = None
         self.error: ClusterError | None = None
@@ -43,6 +45,8 @@ class Stream:
 
     def started(self, worker: WorkerView, message: Started) -> None:
         self.worker = worker
+        self._started_at = self._clock()
+        self._attempts = message.attempt + 1
         self._wake()
 
     def delta(self, delta: Delta) -> None:
@@ -92,6 +96,25 @@ class Stream:
         """To the first token, and until now."""
         first = self._first_token_at
         return None if first is None else first - self._began_at, self._clock() - self._began_at
+
+    def account(self) -> dict[str, str | int | float]:
+        """What the log tells of it, as far as it came."""
+        told: dict[str, str | int | float] = {}
+        if self._attempts:
+            told["attempts"] = self._attempts
+        waited = (self._clock() if self._started_at is None else self._started_at) - self._began_at
+        told["queue_s"] = round(waited, 3)
+        first_s, whole_s = self.seconds()
+        if first_s is not None:
+            told["first_token_s"] = round(first_s, 3)
+        if self.end is None:
+            return told
+        usage = self.end.usage
+        told |= {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens}
+        if first_s is not None and whole_s > first_s and usage.completion_tokens > 1:
+            told["tokens_per_s"] = round((usage.completion_tokens - 1) / (whole_s - first_s), 1)
+        told["finish"] = self.end.finish_reason
+        return told
 
     async def changed(self) -> None:
         """Wait for news. What came before the call is none: look first."""

@@ -43,6 +43,10 @@ class Home:
     def logs(self) -> Path:
         return self.path / "logs"
 
+    def log(self, process_id: str) -> Path:
+        """Where stdout and stderr of that process are kept when a supervisor started it."""
+        return self.logs / f"{process_id}.log"
+
     @property
     def keys(self) -> Path:
         return self.path / "keys"

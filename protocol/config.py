@@ -144,6 +144,12 @@ class LogConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[log]`"""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["text", "json"] = "text"
+    """`json`: one object a line, for programs; on a terminal it is text all the same."""
+    max_bytes: Annotated[int, msgspec.Meta(ge=4096)] = 16 * 1024 * 1024
+    """A log file that has so many is moved aside: ID.log becomes ID.log.1."""
+    keep: Count = 4
+    """So many older files are kept for each process."""
 
 
 class ClusterConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):

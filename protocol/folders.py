@@ -13,12 +13,18 @@ def private_folder(path: Path, *, follow: bool = True) -> Path:
     """Make the folder with mode 0700, or check the one that is there.
 
     `follow` says whether a symbolic link may stand for it; not in a shared place such as /tmp.
-    Raises `AddressError` when it belongs to another user, or others may enter it: somebody else
-    could then have put a socket of their own in its place.
+    Raises `AddressError` when it cannot be made, belongs to another user, or others may enter it:
+    somebody else could then have put a socket of their own in its place.
     """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with contextlib.suppress(FileExistsError):
-        path.mkdir(mode=0o700)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+    except OSError as error:
+        raise AddressError(
+            f"the folder {path} cannot be made: {error.strerror or error}; give {path.parent} to this user"
+            " (chown), or point STUDIOFLEET_HOME at another folder"
+        ) from error
     if path.is_symlink() and not follow:
         raise AddressError(f"{path} is in the way: it is a symbolic link; remove it")
     if not path.is_dir():

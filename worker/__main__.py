@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+from protocol import logs
 from protocol.addresses import AddressError, Home, models_folder
-from protocol.config import ClusterConfig, ConfigError, WorkerConfig, parse
+from protocol.config import ClusterConfig, ConfigError, LogConfig, WorkerConfig, parse
 from protocol.folders import private_folder, socket_folder
 from protocol.states import ExitCode
 from worker.engine.load import make_engine
@@ -26,9 +27,10 @@ def main() -> None:
     arguments = _arguments()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    home = Home.from_environment(os.environ)
+    logs.set_up(LogConfig(), arguments.id, home.log(arguments.id))
     try:
-        code = _run(arguments.config, arguments.id)
+        code = _run(arguments.config, arguments.id, home)
     except (ConfigError, AddressError, LockHeldError, OSError, UnicodeDecodeError) as error:
         logger.error("worker %s cannot start: %s", arguments.id, error)
         code = ExitCode.MISCONFIGURED
@@ -52,11 +54,10 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _run(path: Path, worker_id: str) -> ExitCode:
+def _run(path: Path, worker_id: str, home: Home) -> ExitCode:
     config = parse(path.read_text(encoding="utf-8"))
-    logging.getLogger().setLevel(config.log.level.upper())
     worker = config.worker_named(worker_id)
-    home = Home.from_environment(os.environ)
+    logs.set_up(config.log, worker_id, home.log(worker_id))
     private_folder(home.run)
     socket_folder(home)
     try:

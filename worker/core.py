@@ -305,7 +305,7 @@ def _failed(request: Generate, code: ErrorCode, message: str) -> Failed:
 
 def _prompt_failed(request: Generate, error: PromptError) -> Failed:
     code = ErrorCode.INVALID_REQUEST
-    if error.reason == ErrorCode.CONTEXT_LENGTH_EXCEEDED:
-        code = ErrorCode.CONTEXT_LENGTH_EXCEEDED
+    if error.reason in (ErrorCode.CONTEXT_LENGTH_EXCEEDED, ErrorCode.UNSUPPORTED):
+        code = ErrorCode(error.reason)
     param = "prompt" if request.prompt is not None else "messages"
     return replace(_failed(request, code, str(error)), param=None if error.reason == "settings" else param)

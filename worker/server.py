@@ -42,7 +42,7 @@ from protocol.states import ExitCode, WorkerState
 from worker.complaints import Complaints
 from worker.core import Core
 from worker.engine.base import BaseEngine
-from worker.engine.output import FleetEngine, StopRequested
+from worker.engine.output import FleetEngine, ModelUnavailable, StopRequested
 from worker.life import Life
 from worker.link import Link
 from worker.report import Report, capacity_of
@@ -86,7 +86,7 @@ class Server:
             Abort: lambda gateway, message: self._core.abort(gateway, message.request_id),
             Ping: lambda _gateway, _message: None,
             Welcome: self._welcomed,
-            WhoAreYou: lambda gateway, _message: self._send(gateway, self._hello()),
+            WhoAreYou: self._introduce,
             Drain: self._drain,
             Undrain: self._undrain,
             Stats: self._stats,
@@ -145,10 +145,13 @@ class Server:
     async def _start(self) -> None:
         await self._startup.start()
         self._core.max_model_len = self._report.facts().max_model_len
-        self._enter(WorkerState.READY)
         self._core.closed = None
+        self._life.enter(WorkerState.READY)
+        logger.info("worker %s is ready", self._worker.id)
+        # The card before any heartbeat: a gateway that refuses it must not have taken us for ready.
         for gateway in self._links:
             self._send(gateway, self._hello())
+        self._beat()
         if self._stay_drained:
             self._stop_taking()
 
@@ -159,7 +162,8 @@ class Server:
             logger.error("the model cannot be loaded: %s", error)
             self._leave(ExitCode.MISCONFIGURED, str(error))
             return
-        logger.error("the engine could not be started", exc_info=error)
+        in_words = isinstance(error, ModelUnavailable)
+        logger.error("the engine could not be started: %s", error, exc_info=None if in_words else error)
         self._leave(ExitCode.FAULT, f"the engine could not be started: {error}")
 
     async def _finish(self) -> None:
@@ -266,6 +270,10 @@ class Server:
         if self._welcomes.count(f"welcome from {gateway}: {answer}"[:200], self._loop.time()):
             level = logging.ERROR if message.refused else logging.INFO
             logger.log(level, "gateway %s: %s", gateway, answer)
+
+    def _introduce(self, gateway: str, _message: WhoAreYou) -> None:
+        for message in self.greeting():
+            self._send(gateway, message)
 
     def _drain(self, gateway: str, message: Drain) -> None:
         if message.then not in _AFTER_DRAIN:

@@ -15,9 +15,9 @@ import click
 
 from clusterctl import commands, configfile, draining, edits, operations, output
 from clusterctl.options import config_option, json_option, places, reported, start_timeout_option
-from clusterctl.supervisor import LOG_FORMAT
 from protocol import __version__
 from protocol.config import EMBEDDED, WorkerConfig
+from protocol.logs import TEXT_FORMAT
 
 _HTTP = "127.0.0.1:8000"
 
@@ -70,7 +70,7 @@ def up(wait: bool, foreground: bool, timeout: float, config_file: Path | None) -
     config = configfile.read_config(path)
     operations.make_folders(home)
     if foreground:
-        logging.basicConfig(format=LOG_FORMAT, level=logging.INFO, stream=sys.stderr)
+        logging.basicConfig(format=TEXT_FORMAT, level=logging.INFO, stream=sys.stderr)
         operations.supervise_here(home, path, config, os.environ)
         return
     operations.bring_up(home, path, config, os.environ)

@@ -19,7 +19,8 @@ from clusterctl.processes import Record, is_running, last_words, launch_detached
 from clusterctl.progress import Outcome, judge, progress_lines
 from clusterctl.status import ClusterStatus, Sources, cluster_status
 from clusterctl.supervision import Phase
-from clusterctl.supervisor import FAREWELL, TOO_LATE, Supervisor
+from clusterctl.supervisor import FAREWELL, Supervisor
+from clusterctl.supervisor_process import TOO_LATE
 from protocol.addresses import Home
 from protocol.config import ClusterConfig
 from protocol.folders import private_folder
@@ -222,7 +223,8 @@ def _start_supervisor(home: Home, config_file: Path, environment: Mapping[str, s
     """Return when a supervisor answers, this one or one that was faster. Raises `OperationError`."""
     log = home.logs / f"{NAME}.log"
     size = size_of(log)
-    command = [sys.executable, "-P", "-m", "clusterctl.supervisor", "--config", str(config_file), "--detach"]
+    program = [sys.executable, "-P", "-m", "clusterctl.supervisor_process"]
+    command = [*program, "--config", str(config_file), "--detach"]
     try:
         pid, started = launch_detached(command, environment, home.path, log)
     except (OSError, ValueError, subprocess.SubprocessError) as error:

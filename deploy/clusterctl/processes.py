@@ -18,9 +18,10 @@ from typing import Annotated
 import msgspec
 import psutil
 
+from protocol.logs import message_of
+
 _START_TOLERANCE_S = 2.0
 """The start of a process is computed from the wall clock at boot, which may be corrected."""
-_LOG_PREFIX = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ [A-Z]+ \S+ ")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _TAIL_BYTES = 8192
 _LINE_BYTES = 1000
@@ -158,7 +159,7 @@ def last_words(log: Path, since: int) -> str:
     lines = [line.strip() for line in _tail(log, since, _TAIL_BYTES)]
     if not lines:
         return ""
-    return _CONTROL.sub("", _LOG_PREFIX.sub("", lines[-1]))[:_REASON_CHARACTERS]
+    return _CONTROL.sub("", message_of(lines[-1]))[:_REASON_CHARACTERS]
 
 
 def last_lines(log: Path, count: int) -> tuple[str, ...]:
@@ -172,7 +173,8 @@ def _tail(log: Path, since: int, size: int) -> list[str]:
     try:
         with log.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
-            file.seek(max(since, end - size))
+            begin = since if since <= end else 0  # it was moved aside meanwhile, and begun anew
+            file.seek(max(begin, end - size))
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return []

@@ -7,13 +7,11 @@ leaves the others serving, and the next one adopts them by their pid files.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import logging
 import os
 import selectors
 import socket
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -26,7 +24,7 @@ from clusterctl.adoption import adopt_recorded, adopt_unrecorded
 from clusterctl.configfile import read_config
 from clusterctl.control import NAME, ControlServer, Reply, Request, view_of
 from clusterctl.launching import available_cores, child_environment, command_of, specs_of
-from clusterctl.locks import AlreadyLockedError, locked
+from clusterctl.locks import locked
 from clusterctl.processes import (
     Child,
     Record,
@@ -41,6 +39,7 @@ from clusterctl.processes import (
 from clusterctl.supervision import Forget, Kill, Kind, Phase, Process, Spec, Start, Terminate
 from clusterctl.sweeping import set_down_marks, sweep_process, sweep_sockets
 from clusterctl.wakeups import signal_wakeups
+from protocol import logs
 from protocol.addresses import Home
 from protocol.config import ClusterConfig, ConfigError
 from protocol.folders import private_folder
@@ -48,9 +47,7 @@ from protocol.states import ExitCode
 
 logger = logging.getLogger(__name__)
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 FAREWELL = "everything has ended"
-TOO_LATE = "another supervisor serves this home"
 LAST_LINES = 20
 """Of its log are told with a process that is parked."""
 _LOOK_S = 0.5
@@ -219,6 +216,7 @@ class Supervisor:
     def _start(self, process: Process) -> None:
         process = replace(process, spec=self._present(process.spec))
         spec, log = process.spec, self._log(process.spec.id)
+        self._rotate(log)
         self._log_sizes[spec.id] = size_of(log)
         environ = child_environment(spec, self._config, self._environ, available_cores())
         try:
@@ -239,6 +237,12 @@ class Supervisor:
             present = specs_of(read_config(self._config_file))
             return next((other for other in present if other.id == spec.id), spec)
         return spec
+
+    def _rotate(self, log: Path) -> None:
+        """A process that ends before it can look after its log itself must not fill the disk either."""
+        if size_of(log) >= self._config.log.max_bytes:
+            with contextlib.suppress(OSError):
+                logs.rotate(log, self._config.log.keep)
 
     def _write_record(self, spec: Spec, child: Child) -> None:
         record = Record(
@@ -351,38 +355,7 @@ class Supervisor:
         self._processes[process.spec.id] = process
 
     def _log(self, process_id: str) -> Path:
-        return self._home.logs / f"{process_id}.log"
+        return self._home.log(process_id)
 
     def _pid_file(self, process_id: str) -> Path:
         return self._home.run / f"{process_id}.pid"
-
-
-def main() -> None:
-    """The supervisor as a program of its own; with `--detach` it says its pid and leaves its caller."""
-    arguments = argparse.ArgumentParser(prog="clusterctl.supervisor", description=__doc__)
-    arguments.add_argument("--config", type=Path, required=True)
-    arguments.add_argument("--detach", action="store_true")
-    options = arguments.parse_args()
-    if options.detach:
-        _detach()
-    logging.basicConfig(format=LOG_FORMAT, level=logging.INFO, stream=sys.stderr)
-    try:
-        Supervisor(Home.from_environment(os.environ), options.config, os.environ).run()
-    except AlreadyLockedError:
-        logger.info(TOO_LATE)
-    except (ConfigError, OSError, ValueError) as error:
-        logger.error("the supervisor cannot run: %s", error)
-        sys.exit(ExitCode.MISCONFIGURED)
-
-
-def _detach() -> None:
-    """Go on as a child of nobody: the caller reads the pid and may end, or close its terminal."""
-    pid = os.fork()
-    if pid:
-        os.write(sys.stdout.fileno(), f"{pid}\n".encode())
-        os._exit(0)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-
-
-if __name__ == "__main__":
-    main()

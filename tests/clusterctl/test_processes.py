@@ -31,6 +31,18 @@ def test_only_what_this_process_wrote_counts(tmp_path):
     assert last_words(log, log.stat().st_size) == ""
 
 
+def test_a_log_that_was_moved_aside_meanwhile_is_read_from_its_beginning(tmp_path):
+    log = tmp_path / "w.log"
+    log.write_text("the last words\n")
+    assert last_words(log, 100_000) == "the last words"
+
+
+def test_the_last_line_is_understood_as_json_too(tmp_path):
+    log = tmp_path / "w.log"
+    log.write_text('{"time": "x", "level": "ERROR", "message": "no folder /x: look"}\n')
+    assert last_words(log, 0) == "no folder /x: look"
+
+
 def test_the_end_of_a_long_log_is_enough(tmp_path):
     log = tmp_path / "w.log"
     log.write_bytes(b"x" * 100_000 + b"\nthe end")

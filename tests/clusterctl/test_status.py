@@ -161,7 +161,7 @@ def test_a_worker_that_is_started_again_is_awaited():
 
 
 def test_what_a_gateway_says_of_workers_that_never_spoke_is_understood():
-    told = workers(CONFIG.workers, (), 0.0)
+    told = workers(CONFIG.workers, (), {}, 0.0)
     state = msgspec.json.decode(msgspec.json.encode({"gateways": [], "workers": told}), type=AdminState)
     assert [(w.id, w.state, w.incarnation) for w in state.workers] == [("w", "stopped", None)]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from gateway import status
 from gateway.flight import Sent
 from gateway.membership import MOST_WORKERS
 from protocol.config import QueueConfig, WorkerConfig
@@ -44,6 +46,73 @@ def test_a_fake_engine_is_refused_on_an_open_gateway():
     fleet = Fleet(takes_fakes=False)
     fleet.join("x", engine="fake")
     assert "allow_fake" in fleet.wire.to(b"x", Welcome)[0].refused
+
+
+def with_fingerprint(name, fingerprint, **fields):
+    message = hello(name, **fields)
+    return replace(message, card=replace(message.card, fingerprint=fingerprint))
+
+
+def test_a_replica_with_another_fingerprint_is_refused_and_shown():
+    """FC-94: one name, one model."""
+    fleet = Fleet()
+    fleet.receive(b"a", with_fingerprint("a", "1" * 64))
+    fleet.receive(b"b", hello("b", state="loading"))
+    assert fleet.registry.at(b"b") is not None
+    fleet.receive(b"b", with_fingerprint("b", "2" * 64))
+    refused = fleet.wire.to(b"b", Welcome)[-1].refused
+    for words in ("'a'", "'b'", "1" * 16, "2" * 16, "served_name"):
+        assert words in refused
+    fleet.receive(b"b", Heartbeat(state="ready"))
+    assert fleet.registry.at(b"b") is None
+    shown = {worker["id"]: worker for worker in shown_workers(fleet)}
+    assert (shown["b"]["state"], shown["b"]["detail"]) == ("stopped", "refused")
+    assert shown["b"]["last_error"] == refused
+    assert shown["a"]["last_error"] == ""
+
+
+def test_a_worker_that_is_refused_from_the_first_is_shown_too():
+    config = WorkerConfig(id="b", model="m")
+    fleet = Fleet(workers=(config,))
+    fleet.receive(b"a", with_fingerprint("a", "1"))
+    fleet.receive(b"b", with_fingerprint("b", "2"))
+    (worker,) = [worker for worker in shown_workers(fleet) if worker["id"] == "b"]
+    assert "different models" in worker["last_error"]
+
+
+def test_a_refused_replica_is_taken_when_the_other_one_is_gone():
+    fleet = Fleet()
+    fleet.receive(b"a", with_fingerprint("a", "1"))
+    fleet.receive(b"b", with_fingerprint("b", "2"))
+    fleet.receive(b"a", Goodbye(reason="x"))
+    fleet.now += 60
+    fleet.receive(b"b", Heartbeat(state="ready"))
+    assert len(fleet.wire.to(b"b", WhoAreYou)) == 1
+    fleet.receive(b"b", with_fingerprint("b", "2"))
+    assert fleet.wire.to(b"b", Welcome)[-1].refused == ""
+    assert [worker["last_error"] for worker in shown_workers(fleet)] == [""]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("1", "1"), (None, "1"), ("1", None), (None, None)])
+def test_like_or_unknown_fingerprints_are_taken(ours, theirs):
+    fleet = Fleet()
+    fleet.receive(b"a", with_fingerprint("a", ours))
+    fleet.receive(b"b", with_fingerprint("b", theirs))
+    assert fleet.wire.to(b"b", Welcome)[-1].refused == ""
+
+
+def test_other_names_and_the_worker_itself_may_change_their_model():
+    fleet = Fleet()
+    fleet.receive(b"a", with_fingerprint("a", "1"))
+    fleet.receive(b"b", with_fingerprint("b", "2", model="other"))
+    fleet.receive(b"c", with_fingerprint("a", "3", incarnation="2"))
+    assert fleet.wire.to(b"b", Welcome)[-1].refused == ""
+    assert fleet.wire.to(b"c", Welcome)[-1].refused == ""
+
+
+def shown_workers(fleet):
+    registry = fleet.registry
+    return status.workers(fleet.catalog.configured, registry.views(), registry.refusals(), fleet.now)
 
 
 def test_an_older_process_does_not_replace_a_newer_one():

@@ -22,6 +22,8 @@ from tests.integration.cluster import wait_for
 
 pytestmark = pytest.mark.integration
 
+SUPERVISOR = [sys.executable, "-P", "-m", "clusterctl.supervisor_process"]
+
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -50,7 +52,7 @@ class Supervised:
             env={
                 **os.environ,
                 "STUDIOFLEET_HOME": str(self.home.path),
-                "PYTHONPATH": str(REPOSITORY),
+                "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "deploy")]),
                 **environ,
             },
             cwd=REPOSITORY,
@@ -170,6 +172,18 @@ def test_who_breaks_five_times_is_parked(supervised):
     assert len(supervised.starts("breaks-1")) == 5
 
 
+def test_who_breaks_before_it_can_look_after_its_log_does_not_fill_the_disk(supervised):
+    supervised.configure("breaks-1")
+    supervised.home.logs.mkdir(mode=0o700)
+    log = supervised.home.log("breaks-1")
+    with log.open("wb") as file:
+        file.truncate(17 << 20)
+    supervised.start()
+    supervised.wait_phase("breaks-1", "parked")
+    assert log.with_name("breaks-1.log.1").stat().st_size == 17 << 20
+    assert log.stat().st_size < 100_000
+
+
 def test_a_changed_file_is_followed_when_asked(supervised):
     supervised.configure("steady-1")
     supervised.start()
@@ -255,7 +269,7 @@ def test_a_second_supervisor_of_the_home_leaves_the_first_alone(supervised):
     supervised.start()
     view = supervised.wait_phase("steady-1", "running", ready=True)
     second = subprocess.run(
-        [sys.executable, "-P", "-m", "clusterctl.supervisor", "--config", str(supervised.home.config)],
+        [*SUPERVISOR, "--config", str(supervised.home.config)],
         env={**os.environ, "STUDIOFLEET_HOME": str(supervised.home.path)},
         capture_output=True,
         text=True,

@@ -7,6 +7,7 @@ worker.engine.embedded` does it ahead of the first worker.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import importlib.util
@@ -25,6 +26,7 @@ from typing import BinaryIO
 
 from protocol.addresses import models_folder
 from worker.engine.blas import prepare_blas
+from worker.engine.output import ModelUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +43,7 @@ _POLL_S = 0.1
 _BLOCK = 1 << 20
 
 
-class EmbeddedModelError(RuntimeError):
+class EmbeddedModelError(ModelUnavailable):
     """The embedded model cannot be had: why, and what to do."""
 
 
@@ -50,16 +52,32 @@ def ensure_embedded(models: Path, progress: Progress) -> Path:
 
     Of several callers at once, in whatever processes, one makes it and the others wait. It is
     written aside and renamed, so a folder of that name is complete; what an interrupted try left
-    is removed. Raises `EmbeddedModelError`, and whatever `progress` raises.
+    is removed. Raises `EmbeddedModelError`, `ValueError` when `models` is not for this user, and
+    whatever `progress` raises.
     """
     folder = models / folder_name(sys.platform, platform.machine())
-    if folder.is_dir():
-        return folder
-    models.mkdir(parents=True, exist_ok=True)
-    with _locked(models / f"{folder.name}.lock", progress):
-        if not folder.is_dir():
-            _make(folder, progress)
+    try:
+        if folder.is_dir():
+            return folder
+        models.mkdir(parents=True, exist_ok=True)
+        with _locked(models / f"{folder.name}.lock", progress):
+            if not folder.is_dir():
+                _make(folder, progress)
+    except OSError as error:
+        raise _unwritable(models, error) from error
     return folder
+
+
+def _unwritable(models: Path, error: OSError) -> Exception:
+    """A full disk may have room at the next start; whose the folder is, a person has to change."""
+    what = f"the embedded model cannot be written to {models}: {error.strerror or error}"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return ValueError(
+            f"{what}; give the folder to this user (chown), or point STUDIOFLEET_MODELS at another one"
+        )
+    return EmbeddedModelError(
+        f"{what}; make room there (1 GB), or point STUDIOFLEET_MODELS at another folder"
+    )
 
 
 def folder_name(system: str, machine: str) -> str:
@@ -95,11 +113,6 @@ def _make(folder: Path, progress: Progress) -> None:
         _convert(gguf, result, dense=folder.name.endswith("-fp32"))
         progress(0.9, f"writing {NAME}")
         result.rename(folder)
-    except OSError as error:
-        raise EmbeddedModelError(
-            f"the embedded model could not be written to {folder.parent}: {error};"
-            " make room there (1 GB), or point STUDIOFLEET_MODELS at another folder"
-        ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -179,7 +192,10 @@ def _convert(gguf: Path, folder: Path, *, dense: bool) -> None:
     prepare_blas()
     from worker.engine.gguf import convert  # noqa: PLC0415 (MLX comes after OpenBLAS)
 
-    convert(gguf, folder, dense=dense)
+    try:
+        convert(gguf, folder, dense=dense)
+    except RuntimeError as error:  # MLX says so when it cannot write
+        raise OSError(str(error)) from error
 
 
 def main() -> int:
@@ -195,7 +211,7 @@ def main() -> int:
 
     try:
         folder = ensure_embedded(models_folder(os.environ), tell)
-    except EmbeddedModelError as error:
+    except (EmbeddedModelError, ValueError) as error:
         logger.error("%s", error)
         return 1
     sys.stdout.write(f"{folder}\n")

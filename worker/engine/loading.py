@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from worker.engine.blas import prepare_blas
 from worker.engine.detokenizer import ByteDetokenizer, Detokenizer, WindowDetokenizer, token_table
+from worker.engine.documents import read_json, template_file
 from worker.engine.embedded import ensure_embedded
 from worker.engine.output import EngineFacts, StopRequested
 from worker.engine.prompt import PromptReader
-from worker.engine.weights import ModelFolder, WeightLoader, open_folder, read_json
+from worker.engine.trial import TemplateTrial
+from worker.engine.weights import ModelFolder, WeightLoader, open_folder
+
+logger = logging.getLogger(__name__)
+
+_POLL_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -56,15 +65,22 @@ class Loader:
         path = self._folder
         if path is None:
             path = ensure_embedded(self._models, lambda done, doing: self._note(0.05 + done / 2, doing))
-        folder = open_folder(path)
+        folder = self._opened(path)
         limit = context_limit(folder.context, self._max_model_len)
         self._note(0.6, "reading the tokenizer")
         yield
-        tokenizer = _load_tokenizer(folder)
         weights = WeightLoader(folder)
-        for share in weights.pieces():
-            self._note(0.65 + 0.35 * share, "reading the weights")
-            yield
+        weights.build()
+        tokenizer = _load_tokenizer(folder)
+        with self._trial(folder, tokenizer) as trial_ended:
+            for share in weights.pieces():
+                trial_ended()
+                self._note(0.65 + 0.3 * share, "reading the weights")
+                yield
+            while not trial_ended():
+                self._note(0.95, "trying the chat template")
+                yield
+                time.sleep(_POLL_S)
         eos = tuple(sorted(tokenizer.eos_token_ids))
         self.result = LoadedModel(
             network=weights.model,
@@ -73,6 +89,31 @@ class Loader:
             make_detokenizer=_detokenizer_maker(folder, tokenizer),
             facts=EngineFacts(limit, folder.fingerprint(), eos_token_ids=eos),
         )
+
+    def _opened(self, path: Path) -> ModelFolder:
+        try:
+            return open_folder(path)
+        except ValueError as error:
+            if self._folder is None:
+                raise ValueError(f"{error}; or remove {path}, and it is made anew") from error
+            raise
+
+    @contextmanager
+    def _trial(self, folder: ModelFolder, tokenizer: Any) -> Iterator[Callable[[], bool]]:
+        """The trial of the folder's chat template, as the question whether it is over."""
+        template = getattr(tokenizer, "chat_template", None)
+        if not tokenizer.has_chat_template:
+            logger.warning("%s: no chat template is found; chat requests are refused", folder.path)
+        # The embedded model's is known. One that is no text is a program of mlx-lm's or its tokenizer's.
+        if self._folder is None or not isinstance(template, str):
+            yield lambda: True
+            return
+        variables = dict(tokenizer.special_tokens_map) | {"enable_thinking": bool(tokenizer.has_thinking)}
+        trial = TemplateTrial(template, variables, template_file(folder.path))
+        try:
+            yield trial.look
+        finally:
+            trial.close()
 
     def _note(self, done: float, doing: str) -> None:
         self.progress = (done, doing)

@@ -34,7 +34,8 @@ async def whole(stream: AsyncIterator[EngineOutput]) -> EngineOutput:
 class PromptError(ValueError):
     """The request cannot be served as it is.
 
-    `reason` is `context_length_exceeded`, or `template`, `tokens` or `settings`.
+    `reason` is `context_length_exceeded`, `unsupported` (the model cannot do this at all), or
+    `template`, `tokens` or `settings`.
     """
 
     def __init__(self, message: str, reason: str) -> None:
@@ -44,6 +45,10 @@ class PromptError(ValueError):
 
 class EngineFailed(RuntimeError):  # noqa: N818 (told apart from one request's failure)
     """The engine cannot go on at all; only a new process can. Ends every request in hand."""
+
+
+class ModelUnavailable(RuntimeError):  # noqa: N818 (it is the model that is not there)
+    """The model cannot be had at the moment: why, and what to do. Another start may succeed."""
 
 
 class StopRequested(RuntimeError):  # noqa: N818 (it is no error)

@@ -27,7 +27,11 @@ class PromptReader:
     ) -> list[int]:
         """The ids of a conversation, ready for the assistant's turn. Raises `PromptError`."""
         if not getattr(self._tokenizer, "has_chat_template", False):
-            raise PromptError("this model has no chat template; send a plain prompt", "template")
+            raise PromptError(
+                "this model has no chat template, so that it cannot hold a conversation; ask a model that has"
+                " one, or put a chat_template.jinja into its folder and start the worker again",
+                "unsupported",
+            )
         turns = [flat_message(message, native_tools) for message in messages]
         try:
             text = self._tokenizer.apply_chat_template(

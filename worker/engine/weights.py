@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import importlib.metadata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from worker.engine.documents import DESCRIBING, TEMPLATES, check_leftovers, check_tokenizer, read_config
+from worker.engine.shards import Shard, open_shards
+
 _PIECE_BYTES = 64 << 20
-_DESCRIBING = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
-_TEMPLATES = ("chat_template.jinja", "chat_template.json", "tokenizer.model")
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class ModelFolder:
 
     path: Path
     config: dict[str, Any]
-    weights: tuple[Path, ...]
+    weights: tuple[Shard, ...]
 
     @property
     def context(self) -> int | None:
@@ -39,15 +40,15 @@ class ModelFolder:
         return None
 
     def fingerprint(self) -> str:
-        """Alike where model, tokenizer and template are: what they say, and the sizes of the weights."""
+        """Alike where model, tokenizer and template are; of the weights by their headers and sizes."""
         digest = hashlib.sha256()
-        for name in (*_DESCRIBING, *_TEMPLATES):
+        for name in (*DESCRIBING, *TEMPLATES, "tokenizer.model"):
             path = self.path / name
             if path.is_file():
                 digest.update(f"{name}\0{path.stat().st_size}\0".encode())
                 digest.update(path.read_bytes())
-        for path in self.weights:
-            digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
+        for shard in self.weights:
+            digest.update(f"{shard.path.name}\0{shard.size}\0{shard.digest}\0".encode())
         return digest.hexdigest()
 
 
@@ -55,58 +56,11 @@ def open_folder(path: Path) -> ModelFolder:
     """The model folder at `path`. Raises `ValueError` that names what is missing or damaged."""
     if not path.is_dir():
         raise ValueError(f"there is no model folder at {path}; give the path of a folder in MLX format")
-    config = read_json(path / "config.json")
-    weights = tuple(sorted(path.glob("model*.safetensors")))
-    if not weights:
-        raise ValueError(f"{path} holds no model*.safetensors; copy the whole model there")
-    for file in weights:
-        _check_safetensors(file)
-    _check_index(path, weights)
+    check_leftovers(path)
+    config = read_config(path)
+    weights = open_shards(path)
+    check_tokenizer(path)
     return ModelFolder(path, config, weights)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file. Raises `ValueError` that names the file."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ValueError(f"{path} is missing; copy the whole model there") from error
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {error}; copy the file again") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} holds no JSON object; copy the file again")
-    return value
-
-
-def _check_safetensors(path: Path) -> None:
-    """A file that was cut short would fail in the middle of loading, or later."""
-    size = path.stat().st_size
-    try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(length)) if length < size else None
-    except (OSError, ValueError, MemoryError) as error:
-        raise ValueError(f"{path} is damaged: its header cannot be read; copy the file again") from error
-    if not isinstance(header, dict):
-        raise ValueError(f"{path} is damaged: its header cannot be read; copy the file again")
-    ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-    expected = 8 + length + max(ends, default=0)
-    if size < expected:
-        raise ValueError(
-            f"{path} is damaged: it has {size} bytes and should have {expected}; copy the file again"
-        )
-
-
-def _check_index(path: Path, weights: tuple[Path, ...]) -> None:
-    index = path / "model.safetensors.index.json"
-    if not index.exists():
-        return
-    named = set((read_json(index).get("weight_map") or {}).values())
-    missing = sorted(named - {file.name for file in weights})
-    if missing:
-        raise ValueError(
-            f"{path} lacks {', '.join(missing)}, which its index names; copy the whole model there"
-        )
 
 
 class WeightLoader:
@@ -116,19 +70,39 @@ class WeightLoader:
         self._folder = folder
         self.model: Any = None
 
-    def pieces(self) -> Iterator[float]:
-        """Read some 64 MB with each `next`; how much is read so far (0 to 1).
+    def build(self) -> None:
+        """Make the network; no weight is read yet. Raises `ValueError` for a model that cannot be.
 
-        Raises `ValueError` for a model that does not fit its configuration or is of an unknown kind.
+        That is one of an unknown kind, or one that does not fit its configuration.
         """
-        import mlx.core as mx  # noqa: PLC0415 (OpenBLAS comes first)
-        from mlx.utils import tree_flatten  # noqa: PLC0415
-        from mlx_lm.utils import load_model  # noqa: PLC0415
+        from mlx_lm.utils import load_model  # noqa: PLC0415 (OpenBLAS comes first)
 
+        config = self._folder.path / "config.json"
+        if (program := self._folder.config.get("model_file")) is not None:
+            raise ValueError(
+                f"{config} asks for a program of its own ({program!r}), which is not run;"
+                " take a model that mlx-lm knows"
+            )
         try:
             self.model, _config = load_model(self._folder.path, lazy=True)
-        except (ValueError, KeyError, RuntimeError, TypeError) as error:
-            raise ValueError(f"the model in {self._folder.path} cannot be loaded: {error}") from error
+        except Exception as error:  # nothing is read yet: it is what the files say that does not fit
+            if "not supported" in str(error):
+                raise ValueError(
+                    f"{config}: models of the type {self._folder.config['model_type']!r} are not known to"
+                    f" mlx-lm {importlib.metadata.version('mlx-lm')}, which is installed; take another model,"
+                    " or a newer version of Studiofleet"
+                ) from error
+            names = ", ".join(shard.path.name for shard in self._folder.weights[:3])
+            raise ValueError(
+                f"{config} and the weights ({names}) do not fit together:"
+                f" {type(error).__name__}: {_short(error)}; copy the whole model again"
+            ) from error
+
+    def pieces(self) -> Iterator[float]:
+        """Read some 64 MB of what was built with each `next`; how much is read so far (0 to 1)."""
+        import mlx.core as mx  # noqa: PLC0415
+        from mlx.utils import tree_flatten  # noqa: PLC0415
+
         arrays: list[Any] = [array for _name, array in tree_flatten(self.model.parameters())]
         total = sum(array.nbytes for array in arrays)
         done = 0
@@ -137,6 +111,12 @@ class WeightLoader:
             mx.eval(piece)
             done += sum(array.nbytes for array in piece)
             yield done / total
+
+
+def _short(error: Exception) -> str:
+    """A list of all tensors of a large model is no help."""
+    words = " ".join(str(error).split())
+    return words if len(words) <= 300 else words[:300] + " …"
 
 
 def _pieces(arrays: list[Any]) -> Iterator[list[Any]]:
