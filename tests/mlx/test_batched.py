@@ -21,6 +21,7 @@ QUESTIONS = (
     "Say hello in Spanish.",
 )
 TOKENS = 12
+FAMILY = "👩‍👩‍👧‍👦 สวัสดี"
 EMOJI = "Copy this line exactly: 😀 🚀 ünïcödé 日本語 👩‍🔬 😀 🚀 日本語"
 
 
@@ -328,11 +329,11 @@ def test_a_special_token_in_a_message_is_one_to_the_model_and_never_shown(engine
 
 
 def test_an_answer_that_is_cut_within_a_character_ends_before_it(engine, runner):
-    whole = runner.run(ask(engine, EMOJI, max_tokens=TOKENS))
+    whole = runner.run(ask(engine, FAMILY, max_tokens=TOKENS))
     limits = range(1, len(whole.tokens))
     within = [n for n in limits if engine.tokenizer.decode(whole.tokens[:n]).endswith("\ufffd")]
     assert within, "the model was expected to write characters of several tokens"
     for limit in within[:2]:
-        text = runner.run(ask(engine, EMOJI, max_tokens=limit)).text
+        text = runner.run(ask(engine, FAMILY, max_tokens=limit)).text
         assert whole.text.startswith(text)
         assert "\ufffd" not in text

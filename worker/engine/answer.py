@@ -73,9 +73,7 @@ class Answer:
         if self._matcher.matched is None:
             rest = self._detokenizer.flush()
             if reason == "length":
-                rest = rest.removesuffix(
-                    REPLACEMENT
-                )  # of a character that was cut in two, not of the model's
+                rest = rest.removesuffix(REPLACEMENT)  # a character that was cut in two
             self._new_text += self._matcher.feed(rest)
             self._new_text += self._matcher.flush()
         self._finish = "stop" if self._matcher.matched is not None else reason
