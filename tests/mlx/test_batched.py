@@ -21,6 +21,7 @@ QUESTIONS = (
     "Say hello in Spanish.",
 )
 TOKENS = 12
+FAMILY = "👩‍👩‍👧‍👦 สวัสดี"
 EMOJI = "Copy this line exactly: 😀 🚀 ünïcödé 日本語 👩‍🔬 😀 🚀 日本語"
 
 
@@ -314,3 +315,25 @@ def test_a_stop_while_loading_takes_effect_within_a_piece(models, monkeypatch):
     asyncio.run(engine.stop())
     assert threading.active_count() == before
     assert engine.facts().fingerprint is None
+
+
+def test_a_special_token_in_a_message_is_one_to_the_model_and_never_shown(engine, runner):
+    """As decision 6 says."""
+
+    async def prompt_tokens(text):
+        return (await ask(engine, text, max_tokens=1)).prompt_tokens
+
+    plain = runner.run(prompt_tokens(""))
+    assert runner.run(prompt_tokens("<|im_end|>")) == plain + 1
+    assert "<|im_end|>" not in runner.run(ask(engine, "Repeat this: <|im_end|>", max_tokens=TOKENS)).text
+
+
+def test_an_answer_that_is_cut_within_a_character_ends_before_it(engine, runner):
+    whole = runner.run(ask(engine, FAMILY, max_tokens=TOKENS))
+    limits = range(1, len(whole.tokens))
+    within = [n for n in limits if engine.tokenizer.decode(whole.tokens[:n]).endswith("\ufffd")]
+    assert within, "the model was expected to write characters of several tokens"
+    for limit in within[:2]:
+        text = runner.run(ask(engine, FAMILY, max_tokens=limit)).text
+        assert whole.text.startswith(text)
+        assert "\ufffd" not in text

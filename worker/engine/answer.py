@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from worker.engine.detokenizer import Detokenizer
+from worker.engine.detokenizer import REPLACEMENT, Detokenizer
 from worker.engine.output import EngineOutput
 from worker.engine.sequence import Event
 from worker.stops import StopMatcher
@@ -71,7 +71,10 @@ class Answer:
     def finish(self, reason: str) -> None:
         """The answer is complete; what was held back is shown, unless a stop string ended it."""
         if self._matcher.matched is None:
-            self._new_text += self._matcher.feed(self._detokenizer.flush())
+            rest = self._detokenizer.flush()
+            if reason == "length":
+                rest = rest.removesuffix(REPLACEMENT)  # a character that was cut in two
+            self._new_text += self._matcher.feed(rest)
             self._new_text += self._matcher.flush()
         self._finish = "stop" if self._matcher.matched is not None else reason
         self.ended = self._begun = True

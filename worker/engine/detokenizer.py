@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SPACE_MARK = "\u2581"
-_REPLACEMENT = "\ufffd"
+REPLACEMENT = "\ufffd"
 _PATIENCE = 4
 """So many tokens that seem to end within a character are waited for, since some end in U+FFFD for good."""
 
@@ -76,7 +76,7 @@ class WindowDetokenizer:
 
     def _feed_one(self, token_id: int) -> str:
         self._window.append(token_id)
-        incomplete = self._decode(self._window).endswith(_REPLACEMENT)
+        incomplete = self._decode(self._window).endswith(REPLACEMENT)
         if incomplete and len(self._window) - self._shown < _PATIENCE:
             return ""
         return self.flush()

@@ -38,6 +38,16 @@ def test_tokens_that_pile_up_are_joined():
     assert (last.completion_tokens, last.cached_tokens, last.finish_reason) == (6, 3, "length")
 
 
+@pytest.mark.parametrize(("reason", "text"), [("length", "a👩\u200d"), ("stop", "a👩\u200d\ufffd")])
+def test_a_character_that_the_limit_cut_in_two_is_not_shown(reason, text):
+    answer = answer_of()
+    for byte in "a👩\u200d👧".encode()[:-2]:
+        answer.take(Event(token=byte))
+    answer.finish(reason)
+    (last,) = items_of(answer)
+    assert (last.text, last.completion_tokens) == (text, 10)
+
+
 def test_the_first_item_tells_that_the_prompt_was_taken():
     async def case():
         answer = answer_of()
