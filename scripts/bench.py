@@ -3,6 +3,9 @@
 `gateway`: CPU seconds of the gateway process per streamed token, against a plain Starlette server
 that makes the same stream itself, without a worker. Streams are paced like a model's, so that each
 token is written alone. Pairs are interleaved; the ratio is the median with its 95 % interval.
+
+`batching`: eight questions to one worker on the embedded model, all at once against one after the
+other, over HTTP: wall time of the one as a share of the other.
 """
 
 from __future__ import annotations
@@ -27,6 +30,19 @@ import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_S = 60.0
+QUESTIONS = (
+    "What is the capital of France?",
+    "Name three colours.",
+    "Write one sentence about the sea.",
+    "What is 2 + 2?",
+    "Who wrote Hamlet?",
+    "Give me a word that rhymes with cat.",
+    "What do bees make?",
+    "Say hello in Spanish.",
+)
+FAKE = 'model = "m"\nengine = "fake"'
+EMBEDDED = 'model = "embedded"\nprefix_cache_mb = 0'
+"""Without the prefix cache, which would spare the later runs their prompts."""
 CONFIG = """version = 1
 [gateway]
 id = "gw"
@@ -35,8 +51,7 @@ http = "127.0.0.1:0"
 level = "warning"
 [[workers]]
 id = "w"
-model = "m"
-engine = "fake"
+{engine}
 max_num_seqs = {streams}
 """
 
@@ -49,11 +64,14 @@ def main() -> int:
     gateway.add_argument("--tokens", type=int, default=100, help="in each stream")
     gateway.add_argument("--delay-ms", type=float, default=20.0, help="between two tokens of a stream")
     gateway.add_argument("--pairs", type=int, default=9)
+    batching = commands.add_parser("batching", help="eight questions together against the eight alone")
+    batching.add_argument("--tokens", type=int, default=48, help="of each answer at most")
+    batching.add_argument("--pairs", type=int, default=9)
     options = parser.parse_args()
     if options.pairs < 9:
         parser.error("fewer than 9 pairs give no interval")
     with tempfile.TemporaryDirectory(prefix="sf-bench-") as folder:
-        bench_gateway(Path(folder), options)
+        {"gateway": bench_gateway, "batching": bench_batching}[options.command](Path(folder), options)
     return 0
 
 
@@ -61,7 +79,7 @@ def bench_gateway(folder: Path, options: argparse.Namespace) -> None:
     processes: list[subprocess.Popen[bytes]] = []
     try:
         direct, direct_url = start_baseline(folder, options, processes)
-        ours, our_url = start_cluster(folder, options, processes)
+        ours, our_url = start_cluster(folder, FAKE, options.streams, processes)
         print(machine())
         print(f"{options.streams} streams of {options.tokens} tokens, one each {options.delay_ms:g} ms")
         ratios = []
@@ -75,10 +93,54 @@ def bench_gateway(folder: Path, options: argparse.Namespace) -> None:
         low, high = interval(ratios)
         print(f"gateway / direct Starlette: {statistics.median(ratios):.2f} ({low:.2f} to {high:.2f})")
     finally:
-        for process in reversed(processes):
-            process.terminate()
-        for process in processes:
-            process.wait(timeout=PATIENCE_S)
+        stop(processes)
+
+
+def bench_batching(folder: Path, options: argparse.Namespace) -> None:
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        _gateway, url = start_cluster(folder, EMBEDDED, len(QUESTIONS), processes)
+        print(machine())
+        ratios = []
+        for pair in range(-1, options.pairs):
+            alone_s, alone = asyncio.run(asked_alone(url, options.tokens))
+            together_s, together = asyncio.run(asked_together(url, options.tokens))
+            if pair >= 0:
+                ratios.append(together_s / alone_s)
+                equal = sum(a == b for a, b in zip(alone, together, strict=True))
+                print(f"pair {pair + 1}: {together_s:.2f} s and {alone_s:.2f} s, {equal} of 8 texts equal")
+        low, high = interval(ratios)
+        print(f"together / the eight alone: {statistics.median(ratios):.2f} ({low:.2f} to {high:.2f})")
+    finally:
+        stop(processes)
+
+
+async def asked_alone(url: str, tokens: int) -> tuple[float, list[str]]:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
+        begun = time.perf_counter()
+        texts = [await ask(client, question, tokens) for question in QUESTIONS]
+        return time.perf_counter() - begun, texts
+
+
+async def asked_together(url: str, tokens: int) -> tuple[float, list[str]]:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S) as client:
+        begun = time.perf_counter()
+        texts = await asyncio.gather(*(ask(client, question, tokens) for question in QUESTIONS))
+        return time.perf_counter() - begun, texts
+
+
+async def ask(client: httpx.AsyncClient, question: str, tokens: int) -> str:
+    body = {"messages": [{"role": "user", "content": question}], "temperature": 0, "max_tokens": tokens}
+    answer = await client.post("/v1/chat/completions", json=body)
+    answer.raise_for_status()
+    return str(answer.json()["choices"][0]["message"]["content"])
+
+
+def stop(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in reversed(processes):
+        process.terminate()
+    for process in processes:
+        process.wait(timeout=PATIENCE_S)
 
 
 def start_baseline(
@@ -93,12 +155,12 @@ def start_baseline(
 
 
 def start_cluster(
-    folder: Path, options: argparse.Namespace, processes: list[subprocess.Popen[bytes]]
+    folder: Path, engine: str, slots: int, processes: list[subprocess.Popen[bytes]]
 ) -> tuple[subprocess.Popen[bytes], str]:
     home = folder / "home"
     home.mkdir(mode=0o700)
     config = home / "cluster.toml"
-    config.write_text(CONFIG.format(streams=options.streams))
+    config.write_text(CONFIG.format(engine=engine, streams=slots))
     environ = {**os.environ, "STUDIOFLEET_HOME": str(home)}
     for kind, process_id in (("gateway", "gw"), ("worker", "w")):
         command = [sys.executable, "-P", "-m", kind, "--config", str(config), "--id", process_id]
