@@ -174,8 +174,11 @@ def _entry(given: dict[str, Any]) -> dict[str, Any]:
         values["engine_options"] = dict(edits.option(text) for text in values["engine_options"])
     if values.get("engine", "batched") == "batched" and values["model"] != EMBEDDED:
         folder = Path(values["model"]).expanduser()
-        if folder.is_dir():  # the worker runs in another folder
-            values["model"] = str(folder.absolute())
+        if not values["model"] or not folder.is_dir():
+            raise edits.EditError(
+                f"there is no model folder {values['model']!r}; give a folder in MLX format, or {EMBEDDED!r}"
+            )
+        values["model"] = str(folder.absolute())  # the worker runs in another folder
     return {field: values[field] for field in WorkerConfig.__struct_fields__ if field in values}
 
 

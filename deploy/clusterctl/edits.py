@@ -149,7 +149,7 @@ def _inline(value: Any) -> Any:
 def _refuse_a_different_one(known: WorkerConfig, wanted: Mapping[str, Any]) -> None:
     other = _worker(wanted)
     differences = [
-        f"{field}: {getattr(known, field)!r} there, {getattr(other, field)!r} asked"
+        f"{field}: {_shown(getattr(known, field))} there, {_shown(getattr(other, field))} asked"
         for field in known.__struct_fields__
         if getattr(known, field) != getattr(other, field)
     ]
@@ -158,3 +158,9 @@ def _refuse_a_different_one(known: WorkerConfig, wanted: Mapping[str, Any]) -> N
             f"there is a worker {known.id!r} already, and it differs: {'; '.join(differences)}."
             f" Choose another --id, or remove it first: clusterctl remove-worker {known.id}"
         )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(str(item) for item in value) or "none"
+    return "none" if value is None else repr(value)

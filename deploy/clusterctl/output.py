@@ -59,23 +59,12 @@ def show_entries_as_json(entries: Iterable[Entry]) -> None:
 def show_status(status: ClusterStatus) -> None:
     """The picture as tables."""
     console = _console()
-    gateways = _table("gateway", "state", "url", "pid", "streams", "queued", "restarts", "last error")
+    gateways = _table("gateway", "state", "url", "pid", "streams", "queued", "restarts")
     for gateway in status.gateways:
         cells = (gateway.url, gateway.pid, gateway.streams, gateway.queued, gateway.restarts)
-        _row(gateways, gateway.id, gateway.state, *cells, gateway.last_error)
+        _row(gateways, gateway.id, gateway.state, *cells)
     console.print(gateways)
-    workers = _table(
-        "worker",
-        "state",
-        "model",
-        "engine",
-        "pid",
-        "running",
-        "waiting",
-        "rejected",
-        "restarts",
-        "last error",
-    )
+    workers = _table("worker", "state", "model", "pid", "running", "waiting", "rejected", "restarts")
     for worker in status.workers:
         progress = "" if worker.progress is None else f" {worker.progress:.0%}"
         loading = worker.state == WorkerState.LOADING
@@ -84,13 +73,11 @@ def show_status(status: ClusterStatus) -> None:
             worker.id,
             worker.state + (progress if loading else ""),
             worker.model,
-            worker.engine,
             worker.pid,
             _of(worker.running, worker.max_num_seqs),
             _of(worker.waiting, worker.max_waiting),
             worker.rejected,
             worker.restarts,
-            worker.last_error,
         )
     console.print(workers)
     for line in _remarks(status):
@@ -140,6 +127,8 @@ def _remarks(status: ClusterStatus) -> list[str]:
             " to apply the present one: clusterctl restart ID"
         )
     for process in status.processes:
+        if process.last_error:
+            lines.append(f"{process.id}: {process.last_error}")
         if process.state == WorkerState.PARKED:
             lines.append(f"{process.id} is parked; when that is repaired: clusterctl restart {process.id}")
             lines += [f"  {line}" for line in process.last_log]

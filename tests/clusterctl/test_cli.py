@@ -111,11 +111,11 @@ def test_a_folder_is_written_with_its_whole_path(run, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("add-worker", "--model", "m", "--engine", "nonsense"),
-        ("add-worker", "--model", "m", "--max-num-seqs", "0"),
-        ("add-worker", "--model", "m", "--id", "a b"),
-        ("add-worker", "--model", "m", "--id", "gw-1"),
-        ("add-worker", "--model", "m", "--engine-option", "x"),
+        ("add-worker", "--model", "embedded", "--engine", "nonsense"),
+        ("add-worker", "--model", "embedded", "--max-num-seqs", "0"),
+        ("add-worker", "--model", "embedded", "--id", "a b"),
+        ("add-worker", "--model", "embedded", "--id", "gw-1"),
+        ("add-worker", "--model", "embedded", "--engine-option", "x"),
         ("remove-worker", "gw-1"),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_dry_run_shows_the_difference_and_writes_nothing(run, config_file):
 
 def test_a_dry_run_refuses_what_would_be_refused(run):
     run("init")
-    run("add-worker", "--model", "m", "--id", "gw-1", "--dry-run", code=3)
+    run("add-worker", "--model", "embedded", "--id", "gw-1", "--dry-run", code=3)
 
 
 def test_nothing_waits_for_a_worker_that_does_not_start(run, config_file):
@@ -247,3 +247,11 @@ def test_logs_are_shown_as_lines_and_as_json(run, config_file):
     entry = json.loads(run("logs", "smol-1", "--json"))
     assert (entry["id"], entry["level"], entry["message"]) == ("smol-1", "ERROR", "failed\nTraceback")
     assert entry["time"].startswith("2026-01-31T")
+
+
+@pytest.mark.parametrize("model", ["", "/no/such/model", "embeded", "org/name"])
+def test_a_model_that_is_not_there_is_refused_before_anything_is_written(run, config_file, model):
+    run("init")
+    before = config_file.read_text()
+    assert "there is no model folder" in run("add-worker", "--model", model, code=3)
+    assert config_file.read_text() == before

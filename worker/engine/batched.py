@@ -59,9 +59,7 @@ class BatchedEngine(BaseEngine):
     def from_config(cls, config: WorkerConfig, models: Path) -> BatchedEngine:
         """Raises `ValueError` for what cannot work."""
         if importlib.util.find_spec("mlx_lm") is None:
-            raise ValueError(
-                "the engine 'batched' needs MLX, which is not installed; install studiofleet[worker]"
-            )
+            raise ValueError("the engine 'batched' needs MLX, which is not installed; run: scripts/install")
         if config.engine_options:
             raise ValueError(
                 f"the engine 'batched' has no engine_options; remove {sorted(config.engine_options)}"
