@@ -23,6 +23,7 @@ pytestmark = [
     pytest.mark.mlx,
     pytest.mark.timeout(900),
     pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="mlx is not installed"),
+    pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed"),
 ]
 
 
