@@ -121,7 +121,8 @@ def test_a_process_keeps_its_own_log_small_and_loses_no_line(tmp_path):
 
 
 def test_what_a_dying_process_prints_is_in_the_newest_file(tmp_path):
-    body = "for n in range(150): log.info('line %d', n)\nprint('printed', flush=True)\nraise SystemError('the end')"
+    body = "for n in range(150): log.info('line %d', n)\n"
+    body += "print('printed', flush=True)\nraise SystemError('the end')"
     assert run(tmp_path, body).returncode == 1
     text = (tmp_path / "w.log").read_text()
     assert (tmp_path / "w.log.1").exists()
