@@ -228,8 +228,12 @@ def test_fc94_the_template_never_ends(tmp_path):
 
 def test_fc94_a_replica_of_another_model_is_refused_and_shown(tmp_path):
     one, other = make_model(tmp_path / "one"), make_model(tmp_path / "other", shards=2)
-    config = config_text(worker_table(one, "w-1") + worker_table(other, "w-2"))
+    folder = tmp_path / "current"  # is exchanged between the two starts
+    folder.symlink_to(one)
+    config = config_text(worker_table(folder, "w-1") + worker_table(folder, "w-2"))
     with running(config, "w-1", patience_s=MLX_S) as cluster:
+        folder.unlink()
+        folder.symlink_to(other)
         cluster.start("worker", "w-2")
 
         def refused() -> str:
