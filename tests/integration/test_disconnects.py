@@ -24,6 +24,8 @@ from tests.integration.cluster import (
 pytestmark = pytest.mark.integration
 
 ROUNDS = int(os.environ.get("STUDIOFLEET_DISCONNECT_ROUNDS", "200"))
+ENDLESS = 1_000_000
+"""Tokens; what is not aborted does not end within anybody's patience."""
 PHASES = ("queued", "prefill", "first token", "in the middle", "non-streaming")
 
 
@@ -32,13 +34,14 @@ async def _leave(client: httpx.AsyncClient, phase: str, rng: random.Random) -> N
     endless = {"tokens": ["a"], "repeat": 100_000, "delay_ms": 5}
     if phase == "non-streaming":
         await _cancelled(
-            client.post("/v1/chat/completions", json=chat(script(**endless))), rng.random() * 0.05
+            client.post("/v1/chat/completions", json=chat(script(**endless), max_tokens=ENDLESS)),
+            rng.random() * 0.05,
         )
     elif phase in ("queued", "prefill"):
-        body = chat(script(**endless, prefill_ms=60_000), stream=True)
+        body = chat(script(**endless, prefill_ms=60_000), max_tokens=ENDLESS, stream=True)
         await _cancelled(client.post("/v1/chat/completions", json=body), rng.random() * 0.05)
     else:
-        body = chat(script(**endless), stream=True)
+        body = chat(script(**endless), max_tokens=ENDLESS, stream=True)
         async with client.stream("POST", "/v1/chat/completions", json=body) as answer:
             wanted = 2 if phase == "first token" else rng.randint(3, 12)
             async for line in answer.aiter_lines():
@@ -90,7 +93,9 @@ def test_a_client_that_leaves_frees_the_only_slot_for_the_next(stream: bool):
     async def scenario(cluster: Cluster) -> None:
         async with httpx.AsyncClient(base_url=cluster.url(), timeout=PATIENCE_S) as client:
             for _ in range(10):
-                body = chat(script(tokens=["a"], repeat=100_000, delay_ms=5), stream=stream)
+                body = chat(
+                    script(tokens=["a"], repeat=100_000, delay_ms=5), max_tokens=ENDLESS, stream=stream
+                )
                 await _cancelled(client.post("/v1/chat/completions", json=body), 0.1)
                 answer = await client.post("/v1/chat/completions", json=chat(script(tokens=["next"])))
                 assert answer.json()["choices"][0]["message"]["content"] == "next"

@@ -67,9 +67,9 @@ class Batch:
 
     @property
     def prefill_tokens(self) -> int:
-        """Prompt tokens still to be read."""
+        """Tokens still to be read of the prompt that is being read; those that wait are not begun."""
         row = None if self._prefilling is None else self._rows.get(self._prefilling)
-        return self._waiting.tokens + (row.prefill_left if row is not None else 0)
+        return row.prefill_left if row is not None else 0
 
     def add(self, sequence: Sequence) -> None:
         self._waiting.add(sequence, len(sequence.ids), self._now())

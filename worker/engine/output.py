@@ -73,6 +73,7 @@ class EngineLoad:
     running: int = 0
     waiting: int = 0
     prefill_tokens: int = 0
+    """Of prompts whose first item was given; who admitted the others counts them."""
     kv_tokens: int = 0
     decode_tokens_per_s: float = 0.0
     prefill_tokens_per_s: float = 0.0

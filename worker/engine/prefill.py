@@ -23,10 +23,6 @@ class PrefillQueue(Generic[T]):
     def __len__(self) -> int:
         return len(self._waiting)
 
-    @property
-    def tokens(self) -> int:
-        return sum(tokens for _item, tokens, _since in self._waiting)
-
     def add(self, item: T, tokens: int, now: float) -> None:
         self._waiting.append((item, tokens, now))
 
