@@ -185,6 +185,8 @@ class _Gateway:
         finally:
             self._url_file.unlink(missing_ok=True)
             wire.close(linger_ms=1000)
+            if "ipc" in self._gateway.listen:
+                self._home.socket(self._gateway.id).unlink(missing_ok=True)  # ZeroMQ leaves it
         logger.info("gateway %s ends", self._gateway.id)
 
     def _server(self, cluster: Cluster) -> _Server:

@@ -147,6 +147,7 @@ def test_sigterm_during_a_stream_lets_it_finish_and_exits_0(victim: str):
         asyncio.run(scenario(cluster))
         assert cluster.wait_exit(victim) == 0
         assert "Traceback" not in cluster.log(victim)
+        assert not list(cluster.home.run.glob(f"{victim}*"))
 
 
 def test_a_draining_worker_takes_nothing_new():
