@@ -31,7 +31,7 @@ from protocol import config, logs
 from protocol.addresses import AddressError, Home, endpoint, split_http
 from protocol.config import ClusterConfig, ConfigError, GatewayConfig
 from protocol.errors import ClusterError, ErrorCode
-from protocol.folders import private_folder, socket_folder
+from protocol.folders import leave_socket_folder, private_folder, socket_folder
 from protocol.keys import KeyFileError, read_admin_key
 from protocol.states import ExitCode
 
@@ -187,6 +187,7 @@ class _Gateway:
             wire.close(linger_ms=1000)
             if "ipc" in self._gateway.listen:
                 self._home.socket(self._gateway.id).unlink(missing_ok=True)  # ZeroMQ leaves it
+                leave_socket_folder(self._home)
         logger.info("gateway %s ends", self._gateway.id)
 
     def _server(self, cluster: Cluster) -> _Server:

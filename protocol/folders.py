@@ -40,3 +40,10 @@ def private_folder(path: Path, *, follow: bool = True) -> Path:
 def socket_folder(home: Home) -> Path:
     """The home's folder of unix sockets, made or checked."""
     return private_folder(home.sockets, follow=home.sockets == home.run)
+
+
+def leave_socket_folder(home: Home) -> None:
+    """Remove the folder of sockets where it is one beside the home, and nobody uses it any more."""
+    if home.sockets != home.run:
+        with contextlib.suppress(OSError):
+            home.sockets.rmdir()

@@ -14,7 +14,7 @@ from types import FrameType
 from protocol import logs
 from protocol.addresses import AddressError, Home, models_folder
 from protocol.config import ClusterConfig, ConfigError, LogConfig, WorkerConfig, parse
-from protocol.folders import private_folder, socket_folder
+from protocol.folders import leave_socket_folder, private_folder, socket_folder
 from protocol.states import ExitCode
 from worker.engine.load import make_engine
 from worker.lock import LockHeldError, held_lock
@@ -65,6 +65,8 @@ def _run(path: Path, worker_id: str, home: Home) -> ExitCode:
             return _serve(config, worker, home)
     except LockHeldError as error:
         raise LockHeldError(f"another worker of this id is running: {error}") from error
+    finally:
+        leave_socket_folder(home)
 
 
 def _serve(config: ClusterConfig, worker: WorkerConfig, home: Home) -> ExitCode:

@@ -37,12 +37,12 @@ from clusterctl.processes import (
     write_record,
 )
 from clusterctl.supervision import Forget, Kill, Kind, Phase, Process, Spec, Start, Terminate
-from clusterctl.sweeping import set_down_marks, sweep_process, sweep_sockets
+from clusterctl.sweeping import set_down_marks, sweep_process
 from clusterctl.wakeups import signal_wakeups
 from protocol import logs
 from protocol.addresses import Home
 from protocol.config import ClusterConfig, ConfigError
-from protocol.folders import private_folder
+from protocol.folders import leave_socket_folder, private_folder
 from protocol.states import ExitCode
 
 logger = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class Supervisor:
             finally:
                 (self._home.run / f"{NAME}.pid").unlink(missing_ok=True)
                 server.close()
-                sweep_sockets(self._home)
+                leave_socket_folder(self._home)
 
     def _loop(self, selector: selectors.BaseSelector, server: ControlServer, wakeups: socket.socket) -> None:
         while True:

@@ -36,10 +36,3 @@ def set_down_marks(home: Home, down: AbstractSet[str]) -> bool:
 
 def _down_marks(home: Home) -> set[str]:
     return {path.stem for path in home.run.glob("*.down")}
-
-
-def sweep_sockets(home: Home) -> None:
-    """Remove the folder of sockets where it is one beside the home, and empty."""
-    if home.sockets != home.run:
-        with contextlib.suppress(OSError):
-            home.sockets.rmdir()

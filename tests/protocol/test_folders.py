@@ -1,7 +1,9 @@
+from pathlib import Path
+
 import pytest
 
-from protocol.addresses import AddressError
-from protocol.folders import private_folder
+from protocol.addresses import AddressError, Home
+from protocol.folders import leave_socket_folder, private_folder, socket_folder
 
 
 def test_a_new_folder_is_private(tmp_path):
@@ -34,3 +36,16 @@ def test_a_symlink_in_a_shared_place_is_refused(tmp_path):
     (tmp_path / "run").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(AddressError, match="symbolic link"):
         private_folder(tmp_path / "run", follow=False)
+
+
+def test_a_folder_of_sockets_beside_the_home_is_left_when_nobody_uses_it(tmp_path):
+    home = Home(tmp_path / ("long" * 30))
+    folder = socket_folder(home)
+    assert folder.parent == Path("/tmp")
+    (folder / "gw.sock").touch()
+    leave_socket_folder(home)
+    assert folder.exists()
+    (folder / "gw.sock").unlink()
+    leave_socket_folder(home)
+    assert not folder.exists()
+    leave_socket_folder(home)  # harmless once more
