@@ -15,9 +15,9 @@ from protocol import logs
 from protocol.addresses import AddressError, Home, models_folder
 from protocol.config import ClusterConfig, ConfigError, LogConfig, WorkerConfig, parse
 from protocol.folders import leave_socket_folder, private_folder, socket_folder
+from protocol.locks import LockHeldError, locked
 from protocol.states import ExitCode
 from worker.engine.load import make_engine
-from worker.lock import LockHeldError, held_lock
 from worker.server import Server
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def _run(path: Path, worker_id: str, home: Home) -> ExitCode:
     private_folder(home.run)
     socket_folder(home)
     try:
-        with held_lock(home.lock(worker_id)):
+        with locked(home.lock(worker_id)):
             return _serve(config, worker, home)
     except LockHeldError as error:
         raise LockHeldError(f"another worker of this id is running: {error}") from error

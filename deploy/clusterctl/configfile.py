@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from clusterctl.locks import folder_locked
 from protocol.config import ClusterConfig, ConfigError, parse
+from protocol.locks import folder_locked
 
 _NEW_MODE = 0o600
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from clusterctl.admin import read_states
 from clusterctl.control import NAME, Reply, Request, SupervisorAbsentError, ask
 from clusterctl.launching import settled_environment
-from clusterctl.locks import AlreadyLockedError, is_locked
 from clusterctl.ports import busy_port
 from clusterctl.processes import Record, is_running, last_words, launch_detached, read_record, size_of
 from clusterctl.progress import Outcome, judge, progress_lines
@@ -25,6 +24,7 @@ from protocol.addresses import Home
 from protocol.config import ClusterConfig
 from protocol.folders import private_folder
 from protocol.keys import ensure_admin_key
+from protocol.locks import LockHeldError, is_locked
 from protocol.states import WorkerState
 
 Say = Callable[[str], None]
@@ -120,7 +120,7 @@ def take_down(home: Home, config_file: Path, say: Say) -> bool:
         # None answers: there is none, or it is just starting or ending.
         if not is_locked(home.lock(NAME)):
             ran = bool(running_records(home))
-            with contextlib.suppress(AlreadyLockedError):
+            with contextlib.suppress(LockHeldError):
                 Supervisor(home, config_file, os.environ).run(stop_at_once=True)
                 return ran
         if time.monotonic() > deadline:

@@ -13,9 +13,9 @@ from typing import ParamSpec
 import click
 
 from clusterctl import edits, operations, output
-from clusterctl.locks import AlreadyLockedError
 from protocol.addresses import AddressError, Home
 from protocol.config import ConfigError as WrongConfigError
+from protocol.locks import LockHeldError
 
 P = ParamSpec("P")
 
@@ -38,7 +38,7 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
         except (WrongConfigError, edits.EditError, operations.RefusedError, AddressError) as error:
             output.say(f"refused: {error}")
             sys.exit(Exit.REFUSED)
-        except (operations.OperationError, AlreadyLockedError, OSError) as error:
+        except (operations.OperationError, LockHeldError, OSError) as error:
             output.say(f"failed: {error}")
             sys.exit(Exit.FAILED)
 

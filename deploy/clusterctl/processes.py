@@ -62,14 +62,7 @@ class Child:
         """Once it has ended; None where only the parent could know."""
         return None if self._process is None else self._process.returncode
 
-    def terminate(self) -> None:
-        self._signal(signal.SIGTERM)
-
-    def reload(self) -> None:
-        """Ask a gateway to read the configuration again."""
-        self._signal(signal.SIGHUP)
-
-    def _signal(self, number: signal.Signals) -> None:
+    def signal(self, number: signal.Signals) -> None:
         if not self.ended():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)

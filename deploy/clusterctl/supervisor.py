@@ -20,40 +20,25 @@ from typing import assert_never
 
 from clusterctl import supervision
 from clusterctl.admin import observe_ready
-from clusterctl.adoption import adopt_recorded, adopt_unrecorded
+from clusterctl.children import Children, Command, record_own
 from clusterctl.configfile import read_config
 from clusterctl.control import NAME, ControlServer, Reply, Request, view_of
-from clusterctl.launching import available_cores, child_environment, command_of, specs_of
-from clusterctl.locks import locked
-from clusterctl.processes import (
-    Child,
-    Record,
-    describe_exit,
-    last_lines,
-    last_words,
-    launch,
-    size_of,
-    start_time,
-    write_record,
-)
+from clusterctl.launching import command_of, specs_of
 from clusterctl.supervision import Forget, Kill, Kind, Phase, Process, Spec, Start, Terminate
 from clusterctl.sweeping import set_down_marks, sweep_process
 from clusterctl.wakeups import signal_wakeups
-from protocol import logs
 from protocol.addresses import Home
 from protocol.config import ClusterConfig, ConfigError
 from protocol.folders import leave_socket_folder, private_folder
+from protocol.locks import locked
 from protocol.states import ExitCode
 
 logger = logging.getLogger(__name__)
 
 FAREWELL = "everything has ended"
-LAST_LINES = 20
-"""Of its log are told with a process that is parked."""
 _LOOK_S = 0.5
 """Between two looks at what sends no signal: readiness, and the end of adopted processes."""
 
-Command = Callable[[Spec, Path], list[str]]
 Readiness = Callable[[Home, ClusterConfig], Mapping[str, int]]
 
 
@@ -70,13 +55,10 @@ class Supervisor:
     ) -> None:
         self._home = home
         self._config_file = config_file
-        self._environ = dict(environ)
-        self._command = command
         self._readiness = readiness
         self._config = ClusterConfig(version=1)
         self._processes: dict[str, Process] = {}
-        self._children: dict[str, Child] = {}
-        self._log_sizes: dict[str, int] = {}
+        self._children = Children(home, config_file, environ, command)
         self._to_reload: set[str] = set()
         self._stop_signalled = False
         self._stopping = False
@@ -86,7 +68,7 @@ class Supervisor:
         """Supervise until told to stop and all has ended.
 
         With `stop_at_once`, only end what an earlier supervisor left running, whatever the
-        configuration says. Raises `AlreadyLockedError`, `ConfigError` and `OSError`.
+        configuration says. Raises `LockHeldError`, `ConfigError` and `OSError`.
         """
         if not stop_at_once:
             self._config = read_config(self._config_file)
@@ -96,7 +78,7 @@ class Supervisor:
         with locked(self._home.lock(NAME)), signal_wakeups(self._ask_to_stop) as wakeups:
             server = ControlServer(self._home)
             try:
-                self._record_self()
+                record_own(self._home)
                 self._adopt()
                 if stop_at_once:
                     self._stop()
@@ -143,25 +125,17 @@ class Supervisor:
     # --- what happened ---------------------------------------------------------------------
 
     def _reap(self) -> None:
-        for process_id, child in list(self._children.items()):
-            if not child.ended():
-                continue
-            del self._children[process_id]
-            child.kill_group()
-            words = last_words(self._log(process_id), self._log_sizes.get(process_id, 0))
-            reason = describe_exit(child.exit_code, words)
-            sweep_process(self._home, process_id)
-            self._put(
-                supervision.exited(self._processes[process_id], child.exit_code, reason, time.monotonic())
-            )
-            process = self._processes[process_id]
+        for ended in self._children.reap():
+            process = self._processes[ended.id]
+            process = supervision.exited(process, ended.exit_code, ended.reason, time.monotonic())
+            self._put(process)
             logger.info(
-                "%s (pid %d) has ended: %s; it is %s now", process_id, child.pid, reason, process.phase
+                "%s (pid %d) has ended: %s; it is %s now", ended.id, ended.pid, ended.reason, process.phase
             )
 
     def _must_look(self) -> bool:
         unready = any(p.phase is Phase.RUNNING and p.ready_at is None for p in self._all())
-        return unready or any(child.adopted for child in self._children.values())
+        return unready or self._children.any_adopted
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -190,7 +164,7 @@ class Supervisor:
                 continue
             self._to_reload.discard(process_id)
             if runs:
-                self._children[process_id].reload()
+                self._children.reload(process_id)
 
     # --- what is done ----------------------------------------------------------------------
 
@@ -202,11 +176,11 @@ class Supervisor:
             case Terminate():
                 logger.info("%s (pid %s) is asked to end", action.id, process.pid)
                 self._put(supervision.terminated(process, time.monotonic()))
-                self._children[action.id].terminate()
+                self._children.terminate(action.id)
             case Kill():
                 logger.warning("%s (pid %s) did not end in time; it is killed", action.id, process.pid)
                 self._put(supervision.killed(process))
-                self._children[action.id].kill()
+                self._children.kill(action.id)
             case Forget():
                 del self._processes[action.id]
                 sweep_process(self._home, action.id)
@@ -214,22 +188,17 @@ class Supervisor:
                 assert_never(action)
 
     def _start(self, process: Process) -> None:
-        process = replace(process, spec=self._present(process.spec))
-        spec, log = process.spec, self._log(process.spec.id)
-        self._rotate(log)
-        self._log_sizes[spec.id] = size_of(log)
-        environ = child_environment(spec, self._config, self._environ, available_cores())
+        spec = self._present(process.spec)
+        process = replace(process, spec=spec)
         try:
-            child = launch(self._command(spec, self._config_file), environ, self._home.path, log)
+            pid = self._children.start(spec, self._config)
         except OSError as error:
             logger.error("%s cannot be started: %s", spec.id, error)
             reason = f"it cannot be started: {error}"
             self._put(supervision.exited(process, ExitCode.FAULT, reason, time.monotonic()))
             return
-        self._children[spec.id] = child
-        self._put(supervision.started(process, child.pid))
-        logger.info("%s is started (pid %d)", spec.id, child.pid)
-        self._write_record(spec, child)
+        self._put(supervision.started(process, pid))
+        logger.info("%s is started (pid %d)", spec.id, pid)
 
     def _present(self, spec: Spec) -> Spec:
         """As the process is going to read it: the file may have been changed without a word."""
@@ -238,49 +207,14 @@ class Supervisor:
             return next((other for other in present if other.id == spec.id), spec)
         return spec
 
-    def _rotate(self, log: Path) -> None:
-        """A process that ends before it can look after its log itself must not fill the disk either."""
-        if size_of(log) >= self._config.log.max_bytes:
-            with contextlib.suppress(OSError):
-                logs.rotate(log, self._config.log.keep)
-
-    def _write_record(self, spec: Spec, child: Child) -> None:
-        record = Record(
-            pid=child.pid,
-            started=child.started,
-            kind=spec.kind.value,
-            digest=self._processes[spec.id].running_digest,
-            drain_s=spec.drain_s,
-        )
-        try:
-            write_record(self._pid_file(spec.id), record)
-        except OSError as error:
-            # A full disk is no reason to stop serving; another supervisor finds the process without it.
-            logger.error("the pid file of %s cannot be written: %s", spec.id, error)
-
-    def _record_self(self) -> None:
-        pid = os.getpid()
-        record = Record(pid=pid, started=start_time(pid) or 0.0, kind=NAME, digest="", drain_s=0.0)
-        try:
-            write_record(self._pid_file(NAME), record)
-        except OSError as error:
-            logger.error("the supervisor's pid file cannot be written: %s", error)
-
     def _adopt(self) -> None:
         """Take over the processes that an earlier supervisor left running."""
-        for process, child in adopt_recorded(self._home):
-            self._take(process, child)
+        for process, _child in self._children.adopt_recorded():
+            self._put(process)
         self._want(retry=False)
         missing = [p.spec for p in self._all() if p.phase is Phase.WAITING]
-        commands = {spec.id: self._command(spec, self._config_file) for spec in missing}
-        for process, child in adopt_unrecorded(self._home, missing, commands):
-            self._take(process, child)
-            self._write_record(process.spec, child)
-
-    def _take(self, process: Process, child: Child) -> None:
-        self._children[process.spec.id] = child
-        self._put(process)
-        logger.info("%s (pid %d) was running already and is adopted", process.spec.id, child.pid)
+        for process, _child in self._children.adopt_unrecorded(missing):
+            self._put(process)
 
     # --- what is asked ---------------------------------------------------------------------
 
@@ -313,7 +247,7 @@ class Supervisor:
         except ConfigError as error:
             return str(error)
         if request.environment is not None:
-            self._environ = dict(request.environment)
+            self._children.environ = dict(request.environment)
         self._want(retry=request.retry)
         self._tell_gateways()
         return ""
@@ -330,7 +264,7 @@ class Supervisor:
             return ""  # it has ended meanwhile, and is started again anyway
         drain_s = process.spec.drain_s if request.drain_s is None else request.drain_s
         if process.phase is Phase.RUNNING and request.told_pid is None:
-            self._children[request.id].terminate()
+            self._children.terminate(request.id)
         self._put(supervision.asked_to_restart(process, time.monotonic(), drain_s))
         logger.info("%s (pid %s) is asked to restart", request.id, process.pid)
         return ""
@@ -351,11 +285,5 @@ class Supervisor:
 
     def _put(self, process: Process) -> None:
         if process.phase is Phase.PARKED and not process.last_log:
-            process = replace(process, last_log=last_lines(self._log(process.spec.id), LAST_LINES))
+            process = replace(process, last_log=self._children.last_lines(process.spec.id))
         self._processes[process.spec.id] = process
-
-    def _log(self, process_id: str) -> Path:
-        return self._home.log(process_id)
-
-    def _pid_file(self, process_id: str) -> Path:
-        return self._home.run / f"{process_id}.pid"

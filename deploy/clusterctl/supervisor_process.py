@@ -13,11 +13,11 @@ import msgspec
 
 from clusterctl.configfile import read_config
 from clusterctl.control import NAME
-from clusterctl.locks import AlreadyLockedError
 from clusterctl.supervisor import Supervisor
 from protocol import logs
 from protocol.addresses import Home
 from protocol.config import ConfigError, LogConfig
+from protocol.locks import LockHeldError
 from protocol.states import ExitCode
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ def main() -> None:
     logs.set_up(_log_settings(options.config), NAME, home.log(NAME))
     try:
         Supervisor(home, options.config, os.environ).run()
-    except AlreadyLockedError:
+    except LockHeldError:
         logger.info(TOO_LATE)
     except (ConfigError, OSError, ValueError) as error:
         logger.error("the supervisor cannot run: %s", error)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Set as AbstractSet
 
-from clusterctl.locks import remove_if_free
 from protocol.addresses import AddressError, Home
+from protocol.locks import remove_if_free
 
 
 def sweep_process(home: Home, process_id: str) -> None:

@@ -8,23 +8,22 @@ worker.engine.embedded` does it ahead of the first worker.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import importlib.util
 import logging
+import math
 import os
 import platform
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 from protocol.addresses import models_folder
+from protocol.locks import locked
 from worker.engine.blas import prepare_blas
 from worker.engine.output import ModelUnavailable
 
@@ -60,7 +59,8 @@ def ensure_embedded(models: Path, progress: Progress) -> Path:
         if folder.is_dir():
             return folder
         models.mkdir(parents=True, exist_ok=True)
-        with _locked(models / f"{folder.name}.lock", progress):
+        wait = f"waiting for another process that prepares {NAME}"
+        with locked(models / f"{folder.name}.lock", math.inf, lambda: progress(0.0, wait)):
             if not folder.is_dir():
                 _make(folder, progress)
     except OSError as error:
@@ -83,19 +83,6 @@ def _unwritable(models: Path, error: OSError) -> Exception:
 def folder_name(system: str, machine: str) -> str:
     """4-bit on Apple silicon; float32 elsewhere, where MLX multiplies quantized matrices slowly."""
     return f"{NAME}-4bit" if (system, machine) == ("darwin", "arm64") else f"{NAME}-fp32"
-
-
-@contextmanager
-def _locked(path: Path, progress: Progress) -> Iterator[None]:
-    with path.open("a") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                progress(0.0, f"waiting for another process that prepares {NAME}")
-                time.sleep(_POLL_S)
-        yield
 
 
 def _make(folder: Path, progress: Progress) -> None:

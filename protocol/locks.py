@@ -1,4 +1,4 @@
-"""Exclusive locks on files, for as long as a block or a process lasts."""
+"""Exclusive locks between processes, for as long as a block or a process lasts. `kill -9` frees them."""
 
 from __future__ import annotations
 
@@ -6,28 +6,34 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _TRY_S = 0.05
 
 
-class AlreadyLockedError(RuntimeError):
+class LockHeldError(RuntimeError):
     """Another process holds the lock."""
 
 
 @contextlib.contextmanager
-def locked(path: Path, patience_s: float = 0.3) -> Iterator[None]:
-    """Hold the lock file, which exists only while it is held. Raises `AlreadyLockedError`.
+def locked(path: Path, patience_s: float = 0.3, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold the lock file, which has our pid in it and exists only while it is held.
 
-    The patience outlasts those who only look whether it is held.
+    `waiting` is called before each further try; it may raise. Raises `LockHeldError` with the
+    holder's pid when it is still held after `patience_s` seconds; some patience outlasts those
+    who only look whether it is held.
     """
     deadline = time.monotonic() + patience_s
     while (descriptor := _try_lock(path)) is None:
         if time.monotonic() > deadline:
-            raise AlreadyLockedError(f"another process holds {path}")
+            raise LockHeldError(f"{path} is held by the process {_holder(path)}")
+        waiting()
         time.sleep(_TRY_S)
     try:
+        with contextlib.suppress(OSError):  # a full disk: the lock holds without
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()}\n".encode())
         yield
     finally:
         path.unlink(missing_ok=True)
@@ -39,12 +45,18 @@ def _try_lock(path: Path) -> int | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Its last holder may have removed the file between the open and the lock.
-        if os.fstat(descriptor).st_ino == path.stat().st_ino:
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
             return descriptor
     except (BlockingIOError, FileNotFoundError):
         pass
     os.close(descriptor)
     return None
+
+
+def _holder(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_text(errors="replace")[:20].strip() or "unknown"
+    return "unknown"
 
 
 def remove_if_free(path: Path) -> None:
@@ -64,7 +76,7 @@ def is_locked(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # several may look at once
     except BlockingIOError:
         return True
     finally:

@@ -1,0 +1,157 @@
+"""The processes of one home on this machine: started, signalled, reaped, with their logs and pid files.
+
+Nothing is decided here. Used by the supervisor's only thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusterctl.adoption import Adopted, adopt_recorded, adopt_unrecorded
+from clusterctl.control import NAME
+from clusterctl.launching import available_cores, child_environment
+from clusterctl.processes import (
+    Child,
+    Record,
+    describe_exit,
+    last_lines,
+    last_words,
+    launch,
+    size_of,
+    start_time,
+    write_record,
+)
+from clusterctl.supervision import Spec
+from clusterctl.sweeping import sweep_process
+from protocol import logs
+from protocol.addresses import Home
+from protocol.config import ClusterConfig
+
+logger = logging.getLogger(__name__)
+
+LAST_LINES = 20
+"""Of its log are told with a process that is parked."""
+
+Command = Callable[[Spec, Path], list[str]]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What is known of a process that has ended."""
+
+    id: str
+    pid: int
+    exit_code: int | None
+    """None where only the parent could know."""
+    reason: str
+
+
+class Children:
+    """By id, those that run."""
+
+    def __init__(self, home: Home, config_file: Path, environ: Mapping[str, str], command: Command) -> None:
+        self.environ = dict(environ)
+        """Of what is started from now on."""
+        self._home = home
+        self._config_file = config_file
+        self._command = command
+        self._children: dict[str, Child] = {}
+        self._log_sizes: dict[str, int] = {}
+
+    @property
+    def any_adopted(self) -> bool:
+        """Whether the end of one sends no signal, so that it must be looked for."""
+        return any(child.adopted for child in self._children.values())
+
+    def start(self, spec: Spec, config: ClusterConfig) -> int:
+        """Start the process; its pid. Raises `OSError`."""
+        log = self._home.log(spec.id)
+        _rotate(log, config)
+        self._log_sizes[spec.id] = size_of(log)
+        environ = child_environment(spec, config, self.environ, available_cores())
+        child = launch(self._command(spec, self._config_file), environ, self._home.path, log)
+        self._children[spec.id] = child
+        self._record(spec, child, spec.digest)
+        return child.pid
+
+    def reap(self) -> list[Ended]:
+        """Those that have ended since the last time; what they started is ended, too."""
+        ended = [(process_id, child) for process_id, child in self._children.items() if child.ended()]
+        return [self._bury(process_id, child) for process_id, child in ended]
+
+    def _bury(self, process_id: str, child: Child) -> Ended:
+        del self._children[process_id]
+        child.kill_group()
+        words = last_words(self._home.log(process_id), self._log_sizes.get(process_id, 0))
+        sweep_process(self._home, process_id)
+        return Ended(process_id, child.pid, child.exit_code, describe_exit(child.exit_code, words))
+
+    def terminate(self, process_id: str) -> None:
+        """Ask it to end."""
+        self._children[process_id].signal(signal.SIGTERM)
+
+    def reload(self, process_id: str) -> None:
+        """Ask a gateway to read the configuration again."""
+        self._children[process_id].signal(signal.SIGHUP)
+
+    def kill(self, process_id: str) -> None:
+        """End it and what it started."""
+        self._children[process_id].kill()
+
+    def adopt_recorded(self) -> Adopted:
+        """Take over what an earlier supervisor left running, by the pid files."""
+        return self._adopted(adopt_recorded(self._home))
+
+    def adopt_unrecorded(self, specs: Sequence[Spec]) -> Adopted:
+        """Take over those among `specs` whose pid files were not written any more."""
+        commands = {spec.id: self._command(spec, self._config_file) for spec in specs}
+        adopted = self._adopted(adopt_unrecorded(self._home, specs, commands))
+        for process, child in adopted:
+            self._record(process.spec, child, process.running_digest)
+        return adopted
+
+    def _adopted(self, adopted: Adopted) -> Adopted:
+        for process, child in adopted:
+            self._children[process.spec.id] = child
+            logger.info("%s (pid %d) was running already and is adopted", process.spec.id, child.pid)
+        return adopted
+
+    def last_lines(self, process_id: str) -> tuple[str, ...]:
+        """The end of its log."""
+        return last_lines(self._home.log(process_id), LAST_LINES)
+
+    def _record(self, spec: Spec, child: Child, digest: str) -> None:
+        record = Record(
+            pid=child.pid, started=child.started, kind=spec.kind.value, digest=digest, drain_s=spec.drain_s
+        )
+        record_process(self._home, spec.id, record)
+
+
+def record_own(home: Home) -> None:
+    """Write the supervisor's own pid file."""
+    pid = os.getpid()
+    record_process(
+        home, NAME, Record(pid=pid, started=start_time(pid) or 0.0, kind=NAME, digest="", drain_s=0.0)
+    )
+
+
+def record_process(home: Home, process_id: str, record: Record) -> None:
+    """Write a pid file, where that is possible."""
+    try:
+        write_record(home.run / f"{process_id}.pid", record)
+    except OSError as error:
+        # A full disk is no reason to stop serving; another supervisor finds the process without it.
+        logger.error("the pid file of %s cannot be written: %s", process_id, error)
+
+
+def _rotate(log: Path, config: ClusterConfig) -> None:
+    """A process that ends before it can look after its log itself must not fill the disk either."""
+    if size_of(log) >= config.log.max_bytes:
+        with contextlib.suppress(OSError):
+            logs.rotate(log, config.log.keep)
