@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from worker.engine.prefill import Rate
 from worker.engine.settings import SamplingSettings
 
 
@@ -45,3 +47,35 @@ class Sequence:
 
 
 Events = list[tuple[Sequence, Event]]
+
+
+class Stepper(Protocol):
+    """What takes sequences through a model, on the engine thread."""
+
+    prefill_rate: Rate
+    decode_rate: Rate
+
+    @property
+    def has_work(self) -> bool: ...
+
+    @property
+    def running(self) -> int: ...
+
+    @property
+    def prefill_tokens(self) -> int:
+        """Tokens still to be read of the prompt that is being read."""
+
+    @property
+    def prefix_stats(self) -> dict[str, int]: ...
+
+    def add(self, sequence: Sequence) -> None: ...
+
+    def remove(self, sequence: Sequence) -> None:
+        """End it, waiting or running; one that is not here has ended already."""
+
+    def step(self) -> Events:
+        """What one step brought. Raises nothing."""
+
+    def clear_prefixes(self) -> None: ...
+
+    def close(self) -> None: ...

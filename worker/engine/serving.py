@@ -8,7 +8,6 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 from worker.engine.answer import Answer, AnswerStream
 from worker.engine.base import EngineBusy
@@ -16,12 +15,9 @@ from worker.engine.limits import Limits
 from worker.engine.loading import LoadedModel
 from worker.engine.output import EngineFailed, EngineLoad, PromptError
 from worker.engine.prompt import PromptReader
-from worker.engine.sequence import Events, Sequence
+from worker.engine.sequence import Events, Sequence, Stepper
 from worker.engine.settings import RequestSettings
 from worker.engine.thread import EngineThread
-
-if TYPE_CHECKING:
-    from worker.engine.batch import Batch
 
 logger = logging.getLogger(__name__)
 
@@ -35,9 +31,9 @@ class Serving:
     Event loop only, but for `step` and `fault`, which are the engine thread's.
     """
 
-    def __init__(self, model: LoadedModel, batch: Batch, thread: EngineThread, limits: Limits) -> None:
+    def __init__(self, model: LoadedModel, stepper: Stepper, thread: EngineThread, limits: Limits) -> None:
         self._model = model
-        self._batch = batch
+        self._stepper = stepper
         self._thread = thread
         self._limits = limits
         self._loop = asyncio.get_running_loop()
@@ -102,27 +98,27 @@ class Serving:
         del self._answers[answer.request_id]
         sequence = self._sequences.pop(answer.request_id, None)
         if sequence is not None:
-            self._thread.post(lambda: self._batch.remove(sequence))
+            self._thread.post(lambda: self._stepper.remove(sequence))
 
     def load(self) -> EngineLoad:
-        running = min(self._batch.running, len(self._answers))
+        running = min(self._stepper.running, len(self._answers))
         return EngineLoad(
             running=running,
             waiting=len(self._answers) - running,
-            prefill_tokens=self._batch.prefill_tokens if self._answers else 0,
+            prefill_tokens=self._stepper.prefill_tokens if self._answers else 0,
             kv_tokens=self._reserved(),
-            decode_tokens_per_s=self._batch.decode_rate.value,
-            prefill_tokens_per_s=self._batch.prefill_rate.value,
+            decode_tokens_per_s=self._stepper.decode_rate.value,
+            prefill_tokens_per_s=self._stepper.prefill_rate.value,
             step_age_s=time.monotonic() - self._last_step if self._answers else 0.0,
         )
 
     def step(self) -> bool:
         """One step of the batch, and one call to the event loop for all that it brought."""
-        events = self._batch.step()
+        events = self._stepper.step()
         self._last_step = time.monotonic()
         if events and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._deliver, events)
-        return self._batch.has_work
+        return self._stepper.has_work
 
     def fault(self, error: Exception) -> None:
         """A fault outside of a step's own: nothing is known about the state of the batch any more."""
@@ -175,7 +171,7 @@ class Serving:
             answer.finish("length")
         if not answer.ended:
             self._sequences[answer.request_id] = sequence
-            self._thread.post(lambda: self._batch.add(sequence))
+            self._thread.post(lambda: self._stepper.add(sequence))
 
     def _deliver(self, events: Events) -> None:
         for sequence, event in events:

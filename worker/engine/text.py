@@ -1,0 +1,220 @@
+"""What the engines for text have in common: the model on its thread, requests from admission to answer."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from worker.engine.base import BaseEngine, run_blocking_startup_work
+from worker.engine.limits import Limits
+from worker.engine.loading import LoadedModel, Loader
+from worker.engine.output import EngineFacts, EngineLoad, EngineOutput, PromptError, whole
+from worker.engine.sequence import Stepper
+from worker.engine.serving import Serving
+from worker.engine.settings import request_settings
+from worker.engine.thread import EngineThread
+
+
+class TextEngine(BaseEngine):
+    """Owns the model and its thread, and from `start` to `stop` the requests in hand."""
+
+    kind: str
+    """The word for it in the configuration."""
+    can_resume = True
+
+    def __init__(self, name: str, limits: Limits, make_loader: Callable[[], Loader]) -> None:
+        self._name = name
+        self._limits = limits
+        self._make_loader = make_loader
+        self._loader = make_loader()
+        self._model: LoadedModel | None = None
+        self._stepper: Stepper | None = None
+        self._thread: EngineThread | None = None
+        self._served: Serving | None = None
+
+    @abstractmethod
+    def make_stepper(self, model: LoadedModel) -> Stepper:
+        """What steps the sequences. Called once the model is loaded, on the engine thread."""
+
+    @property
+    def model_name(self) -> str:
+        return self._name
+
+    @property
+    def is_mllm(self) -> bool:
+        return False
+
+    @property
+    def tokenizer(self) -> Any:
+        return None if self._model is None else self._model.tokenizer
+
+    @property
+    def failed(self) -> bool:
+        """Nothing but a new process helps."""
+        return self._served is not None and self._served.failed
+
+    def prepare_for_start(self) -> None:
+        """Load the model on the engine thread, piece by piece.
+
+        Raises `StopRequested`, `ValueError` and `EmbeddedModelError`.
+        """
+        if self._model is not None:
+            return
+        if self._thread is None:
+            self._thread = EngineThread("engine", self._fault)
+        thread, pieces = self._thread, self._loader.pieces()
+
+        def one_more() -> bool:
+            return any(True for _piece in pieces)  # takes the next piece only
+
+        while thread.call(one_more):
+            pass
+        thread.call(self._take_model)
+
+    async def start(self) -> None:
+        if self._served is not None:
+            return
+        if self._model is None:
+            await run_blocking_startup_work(self.prepare_for_start)
+        if self._model is None or self._stepper is None or self._thread is None:
+            raise RuntimeError("the model is not loaded")
+        self._served = Serving(self._model, self._stepper, self._thread, self._limits)
+        self._thread.drive(self._served.step)
+
+    async def stop(self) -> None:
+        served, self._served = self._served, None
+        if served is not None:
+            served.close(RuntimeError("the engine was stopped"))
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            await asyncio.to_thread(self._unload, thread)
+        self._loader = self._make_loader()
+
+    async def generate(
+        self,
+        prompt: str,
+        max_tokens: int = 256,
+        temperature: float = 0.7,
+        top_p: float = 0.9,
+        stop: list[str] | None = None,
+        **kwargs: Any,
+    ) -> EngineOutput:
+        return await whole(self.stream_generate(prompt, max_tokens, temperature, top_p, stop, **kwargs))
+
+    def stream_generate(
+        self,
+        prompt: str,
+        max_tokens: int = 256,
+        temperature: float = 0.7,
+        top_p: float = 0.9,
+        stop: list[str] | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[EngineOutput]:
+        settings = request_settings(max_tokens, temperature, top_p, stop, kwargs)
+        size = len(prompt.encode(errors="replace"))
+        request_id = kwargs.get("request_id")
+        return self._serving().admit(lambda reader: reader.text(prompt), size, settings, request_id)
+
+    async def chat(
+        self,
+        messages: list[dict[str, Any]],
+        max_tokens: int = 256,
+        temperature: float = 0.7,
+        top_p: float = 0.9,
+        tools: list[dict[str, Any]] | None = None,
+        images: list[str] | None = None,
+        videos: list[str] | None = None,
+        **kwargs: Any,
+    ) -> EngineOutput:
+        stream = self.stream_chat(messages, max_tokens, temperature, top_p, tools, images, videos, **kwargs)
+        return await whole(stream)
+
+    def stream_chat(
+        self,
+        messages: list[dict[str, Any]],
+        max_tokens: int = 256,
+        temperature: float = 0.7,
+        top_p: float = 0.9,
+        tools: list[dict[str, Any]] | None = None,
+        images: list[str] | None = None,
+        videos: list[str] | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[EngineOutput]:
+        if images or videos:
+            raise PromptError("this model takes text only, no images and no videos", "template")
+        settings = request_settings(max_tokens, temperature, top_p, kwargs.pop("stop", None), kwargs)
+        native = self.preserve_native_tool_format
+        size = sum(len(str(message.get("content") or "")) for message in messages)
+        request_id = kwargs.get("request_id")
+        return self._serving().admit(
+            lambda reader: reader.chat(messages, tools, native), size, settings, request_id
+        )
+
+    async def abort_request(self, request_id: str) -> bool:
+        if self._served is None:
+            return False
+        return self._served.abort(request_id, RuntimeError("the request was aborted"))
+
+    def facts(self) -> EngineFacts:
+        return EngineFacts() if self._model is None else self._model.facts
+
+    def load(self) -> EngineLoad:
+        return EngineLoad() if self._served is None else self._served.load()
+
+    def load_progress(self) -> tuple[float, str]:
+        return self._loader.progress if self._model is None else (1.0, "loaded")
+
+    def request_stop(self) -> None:
+        self._loader.request_stop()
+
+    def get_stats(self) -> dict[str, Any]:
+        load = self.load()
+        return {
+            "engine": self.kind,
+            "running": load.running,
+            "waiting": load.waiting,
+            "prefill_tokens": load.prefill_tokens,
+            "kv_tokens": load.kv_tokens,
+            "decode_tokens_per_s": round(load.decode_tokens_per_s, 1),
+            "prefill_tokens_per_s": round(load.prefill_tokens_per_s, 1),
+            "failed": self.failed,
+        }
+
+    def get_cache_stats(self) -> dict[str, Any] | None:
+        return None if self._stepper is None else dict(self._stepper.prefix_stats)
+
+    def clear_runtime_caches(self) -> dict[str, Any] | None:
+        """Says what is being freed: it goes before the engine's next step."""
+        if self._stepper is None or self._thread is None:
+            return None
+        self._thread.post(self._stepper.clear_prefixes)
+        stats = self._stepper.prefix_stats
+        return {"prefix_cache": {"entries": stats["entries"], "bytes": stats["bytes"]}}
+
+    def _serving(self) -> Serving:
+        if self._served is None:
+            raise RuntimeError("the engine is not started")
+        return self._served
+
+    def _take_model(self) -> None:
+        model = self._loader.result
+        if model is None:
+            raise RuntimeError("the model is not loaded")
+        self._stepper = self.make_stepper(model)
+        self._model = model
+
+    def _fault(self, error: Exception) -> None:
+        if self._served is not None:
+            self._served.fault(error)
+
+    def _unload(self, thread: EngineThread) -> None:
+        def drop() -> None:
+            thread.drive(None)
+            if self._stepper is not None:
+                self._stepper.close()
+            self._stepper = self._model = None
+
+        thread.call(drop)
+        thread.end()
