@@ -16,10 +16,12 @@ import mlx.core as mx  # noqa: E402 (after OpenBLAS)
 from mlx_lm.generate import BatchGenerator  # noqa: E402
 from mlx_lm.models.llama import Model, ModelArgs  # noqa: E402
 
-from worker.engine.batch import Batch, generator_options  # noqa: E402
+from worker.engine.batch import Batch  # noqa: E402
 from worker.engine.prefix_cache import PrefixCache  # noqa: E402
+from worker.engine.rows import generator_options  # noqa: E402
 
 VOCABULARY = 64
+POISON = 63
 
 
 @pytest.fixture(scope="module")
@@ -43,17 +45,28 @@ def network():
 
 
 class FaultyGenerator(BatchGenerator):  # type: ignore[misc]
-    """Raises in the steps that `faults` names by number; `count` goes on over its successors."""
+    """Raises in the steps that `faults` names by number, and whenever a prompt with `POISON` is in it."""
 
     def __init__(self, network, slots, faults, count):
         super().__init__(network, **generator_options(slots))
         self._faults = faults
         self._count = count
+        """Goes on over the successors."""
+        self._poisoned = set()
+
+    def insert(self, prompts, **options):
+        uids = super().insert(prompts, **options)
+        self._poisoned |= {uid for uid, prompt in zip(uids, prompts, strict=True) if POISON in prompt}
+        return uids
+
+    def remove(self, uids, **options):
+        self._poisoned -= set(uids)
+        return super().remove(uids, **options)
 
     def next(self):
         self._count.append(None)
         result = super().next()
-        if len(self._count) in self._faults:
+        if len(self._count) in self._faults or self._poisoned:
             raise RuntimeError(f"fault in step {len(self._count)}")  # the work was done, and is lost
         return result
 
@@ -65,7 +78,7 @@ def sampling(temperature=0.0, seed=1, **changes):
 
 
 def sequence(name, length=5, max_tokens=8, settings=None):
-    prompt = [(ord(name[0]) * 7 + 3 * i) % VOCABULARY for i in range(length)]
+    prompt = [(ord(name[0]) * 7 + 3 * i) % POISON for i in range(length)]
     return Sequence(name, prompt, max_tokens, settings or sampling(), frozenset(), lambda event: None)
 
 
@@ -112,15 +125,36 @@ def test_after_a_step_that_raised_everyone_goes_on_where_they_were(network, faul
     assert not errors
 
 
-def test_three_failed_steps_in_a_row_fail_everyone(network):
-    batch = make(network, slots=2, faults=[4, 5, 6])
-    _tokens, errors = run(batch, sequence("a"), sequence("b"), sequence("c"))
+def test_a_model_that_fails_at_everything_is_given_up_soon(network):
+    count = range(4, 1000)
+    batch = make(network, slots=2, faults=count)
+    _tokens, errors = run(batch, sequence("a"), sequence("b"), sequence("c"), steps=10)
     assert set(errors) == {"a", "b", "c"}
-    assert all(isinstance(error, EngineFailed) for error in errors.values())
+    assert sum(isinstance(error, EngineFailed) for error in errors.values()) >= 2
 
 
-def test_failures_that_are_not_in_a_row_are_forgotten(network):
-    _tokens, errors = run(make(network, faults=[2, 4, 6, 8]), sequence("a"), sequence("b"))
+def test_a_request_at_which_the_model_fails_is_ended_alone(network):
+    def good():
+        return [sequence(name, length) for name, length in (("a", 5), ("b", 40), ("c", 6), ("d", 70))]
+
+    bad = sequence("bad", 7)
+    bad.prompt[3] = POISON
+    batch = make(network, slots=4)
+    early, late = good()[:2], good()[2:]
+    for each in early:
+        batch.add(each)
+    for _ in range(3):
+        batch.step()
+    tokens, errors = run(batch, bad, *late)
+    tokens |= {each.request_id: each.emitted for each in early}
+    expected, _ = run(make(network, slots=4), *good())
+    assert set(errors) == {"bad"}
+    assert "fails at this request" in str(errors["bad"])
+    assert tokens == expected | {"bad": []}
+
+
+def test_failures_with_a_token_between_are_forgotten(network):
+    _tokens, errors = run(make(network, faults=range(4, 40, 4)), sequence("a"), sequence("b"))
     assert not errors
 
 
@@ -176,6 +210,59 @@ def test_running_rows_get_a_token_in_each_step_of_a_long_prefill(network):
     steps = [a - b for a, b in pairwise(pieces)]
     assert len(steps) >= 2
     assert max(steps) <= 512
+
+
+def test_short_prompts_are_read_together_in_one_step(network):
+    together = [sequence(name, 20 + number) for number, name in enumerate("abcd")]
+    batch = make(network)
+    for each in together:
+        batch.add(each)
+    batch.step()
+    assert (batch.running, batch.prefill_tokens) == (4, 4)
+    run(batch)
+    assert {each.request_id: each.emitted for each in together} == {
+        name: run(make(network), sequence(name, 20 + number))[0][name] for number, name in enumerate("abcd")
+    }
+
+
+@pytest.mark.parametrize("running", [0, 1])
+def test_a_long_prompt_is_put_aside_for_a_short_one_and_loses_nothing(network, running):
+    batch = make(network)
+    first, long, short = sequence("a", max_tokens=100), sequence("b", length=1500), sequence("c")
+    if running:
+        batch.add(first)
+        while not first.emitted:
+            batch.step()
+    batch.add(long)
+    taken = [event.cached_tokens for owner, event in batch.step() if owner is long]
+    read = batch.prefill_tokens
+    batch.add(short)
+    while not short.emitted:
+        taken += [event.cached_tokens for owner, event in batch.step() if owner is long]
+    assert not long.emitted
+    while not long.emitted:
+        before = batch.prefill_tokens
+        taken += [
+            event.cached_tokens for owner, event in batch.step() if owner is long and event.token is None
+        ]
+        assert batch.prefill_tokens < read or before == 0
+    run(batch)
+    assert taken == [0]  # it is taken once
+    assert long.emitted == run(make(network), sequence("b", length=1500))[0]["b"]
+    assert short.emitted == run(make(network), sequence("c"))[0]["c"]
+
+
+def test_one_that_was_put_aside_and_is_removed_leaves_nothing(network):
+    batch = make(network)
+    long, short = sequence("b", length=1500), sequence("c", max_tokens=30)
+    batch.add(long)
+    batch.step()
+    batch.add(short)
+    batch.step()
+    batch.remove(long)
+    run(batch)
+    assert not batch._aside
+    assert len(short.emitted) == 30
 
 
 def test_a_stored_prefix_is_not_changed_by_those_who_use_it(network):

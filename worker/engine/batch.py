@@ -1,7 +1,6 @@
-"""Sequences through mlx-lm's BatchGenerator: the one place that knows it. Lives on the engine thread.
+"""Many sequences through one model: who joins, who waits, what a failed step means.
 
-Prompts are inserted one at a time: prompts that are read together are padded to the longest. Stop
-strings, text and clients are other places' matters; here are only token ids.
+Lives on the engine thread.
 """
 
 from __future__ import annotations
@@ -9,34 +8,26 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
-from mlx_lm.generate import BatchGenerator, StopSequences
+from mlx_lm.generate import BatchGenerator
 
 from worker.engine.output import EngineFailed
-from worker.engine.prefill import PrefillQueue, Rate, chunk_tokens
+from worker.engine.prefill import Pieces, PrefillQueue, Prompt, Rate, pieces
 from worker.engine.prefix_cache import PrefixCache
-from worker.engine.sampling import Sampler, SeededSampler, make_sampler
+from worker.engine.recovery import Recovery
+from worker.engine.rows import Beginning, Row, Rows, padded
+from worker.engine.sampling import SeededSampler
 from worker.engine.sequence import Event, Events, Sequence
 
 logger = logging.getLogger(__name__)
 
-_MOST_FAILURES = 3
-_LARGEST_CHUNK = 2048
-
-
-@dataclass
-class _Row:
-    """A sequence that is in the generator."""
-
-    sequence: Sequence
-    sampler: Sampler
-    prefill_left: int
+_LONG = 512
+"""Tokens. The generator copies the caches of prompts that it is about to run, padded to the longest of those
+that it reads at the same time: a long prompt goes alone there."""
 
 
 class Batch:
-    """Owns the generator, the rows in it, the prompts that wait for it, and the prefix cache."""
+    """Owns the rows, the prompts that wait to be among them, and the prefix cache."""
 
     def __init__(
         self,
@@ -45,21 +36,26 @@ class Batch:
         prefixes: PrefixCache,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._make_generator = make_generator
-        self._generator = make_generator()
+        self._rows = Rows(make_generator)
         self._max_num_seqs = max_num_seqs
         self._prefixes = prefixes
         self._now = now
         self._waiting: PrefillQueue[Sequence] = PrefillQueue()
-        self._rows: dict[int, _Row] = {}
-        self._prefilling: int | None = None
-        self._failures = 0
-        self.prefill_rate = Rate()
-        self.decode_rate = Rate()
+        self._aside: dict[Sequence, Beginning] = {}
+        """What was read of prompts that wait because a shorter one went before them."""
+        self._recovery: Recovery[Sequence] = Recovery()
+
+    @property
+    def prefill_rate(self) -> Rate:
+        return self._rows.prefill_rate
+
+    @property
+    def decode_rate(self) -> Rate:
+        return self._rows.decode_rate
 
     @property
     def has_work(self) -> bool:
-        return bool(self._rows) or len(self._waiting) > 0
+        return len(self._rows) > 0 or len(self._waiting) > 0
 
     @property
     def running(self) -> int:
@@ -67,41 +63,37 @@ class Batch:
 
     @property
     def prefill_tokens(self) -> int:
-        """Tokens still to be read of the prompt that is being read; those that wait are not begun."""
-        row = None if self._prefilling is None else self._rows.get(self._prefilling)
-        return row.prefill_left if row is not None else 0
+        """Tokens still to be read of the prompts that are being read; those that wait are not begun."""
+        return sum(row.unread for row in self._rows.all())
 
     def add(self, sequence: Sequence) -> None:
         self._waiting.add(sequence, len(sequence.ids), self._now())
 
     def remove(self, sequence: Sequence) -> None:
         """End it, waiting or running; one that is not here has ended already."""
+        self._left(sequence)
         if self._waiting.remove(sequence):
             return
-        for uid, row in self._rows.items():
+        for row in self._rows.all():
             if row.sequence is sequence:
-                self._generator.remove([uid])
-                self._forget(uid)
-                return
+                self._rows.remove(row)
 
     def step(self) -> Events:
         """One token for each running row, and one piece of a prompt. What came of it, by sequence."""
-        events = self._insert_next()
-        if not self._rows:
+        events = self._admit()
+        if not len(self._rows):
             return events
-        decoding = len(self._rows) - (self._prefilling is not None)
-        self._generator.prefill_step_size = chunk_tokens(self.prefill_rate.value, decoding=decoding > 0)
         try:
-            with self._generator.stats() as work:
-                prompts, tokens = self._generator.next()
+            tokens = self._rows.step(self._piece())
         except Exception as error:  # noqa: BLE001 (whatever the model raises)
             return events + self._recover(error)
-        self._failures = 0
-        self.prefill_rate.measure(work.prompt_tokens, work.prompt_time)
-        self.decode_rate.measure(work.generation_tokens, work.decode_time)
-        for prompt in prompts:
-            self._note_prompt(prompt)
-        events += [self._note_token(response) for response in tokens]
+        for token in tokens:
+            sequence = token.row.sequence
+            sequence.emitted.append(token.token)
+            self._recovery.progressed(sequence)
+            if token.cache is not None and token.ids is not None:
+                self._prefixes.store(token.ids, token.cache)
+            events.append((sequence, Event(token=token.token, finish=token.finish)))
         return events + self._end_failed_rows()
 
     @property
@@ -112,101 +104,89 @@ class Batch:
         self._prefixes.clear()
 
     def close(self) -> None:
-        self._generator.close()
+        self._rows.close()
         self._prefixes.clear()
-        self._rows.clear()
+        self._aside.clear()
 
-    def _insert_next(self) -> Events:
-        if self._prefilling is not None or len(self._rows) >= self._max_num_seqs:
-            return []
-        sequence = self._waiting.pop(self._now())
-        if sequence is None:
-            return []
+    def _piece(self) -> int:
+        """How far the prompts are read in the next step: to their ends, where that is short."""
+        reading, budget = self._rows.reading, self._budget()
+        longest = padded(reading)
+        return longest if 0 < longest * len(reading) <= budget.of_whole else budget.of_one
+
+    def _budget(self) -> Pieces:
+        return pieces(self.prefill_rate.value, decoding=self._rows.running > 0)
+
+    def _admit(self) -> Events:
+        """Prompts join as soon as those before them are read, or a shorter one takes their place."""
+        now, rate = self._now(), self.prefill_rate.value
+        match self._rows.reading:
+            case [] if not any(row.unread and len(row.sequence.ids) > _LONG for row in self._rows.all()):
+                pass
+            case [row] if self._waiting.overtakes(row.unread, row.since, now, rate):
+                self._put_aside(row)
+            case _:
+                return []
+        here = [row.sequence for row in self._rows.all()]
+        group = self._waiting.take(
+            now,
+            rate,
+            self._budget().of_whole,
+            self._max_num_seqs - len(here),
+            lambda sequence: self._recovery.admits(sequence, here),
+        )
+        return [event for prompt in group for event in self._insert(prompt)]
+
+    def _put_aside(self, row: Row) -> None:
+        beginning = self._rows.take_out(row)
+        self._aside[row.sequence] = beginning
+        self._waiting.add(row.sequence, len(row.sequence.ids) - beginning.tokens, row.since)
+
+    def _insert(self, prompt: Prompt[Sequence]) -> Events:
+        sequence = prompt.item
+        begun = self._aside.pop(sequence, None)
         try:
-            return [(sequence, Event(cached_tokens=self._insert(sequence)))]
+            beginning = begun or Beginning(*self._prefixes.fetch(sequence.ids))
+            self._rows.insert(sequence, prompt.since, beginning)
         except Exception as error:
             logger.exception("request %s: its prompt could not be inserted", sequence.request_id)
+            self._left(sequence)
             return [(sequence, Event(error=error))]
-
-    def _insert(self, sequence: Sequence) -> int:
-        ids = sequence.ids
-        cache, cached = self._prefixes.fetch(ids)
-        sampler = make_sampler(sequence.sampling, position=len(sequence.emitted))
-        (uid,) = self._generator.insert(
-            [ids[cached:]],
-            max_tokens=[sequence.max_tokens - len(sequence.emitted)],
-            caches=[cache],
-            all_tokens=[ids[:cached]],
-            samplers=[sampler],
-            stop_sequences=[StopSequences([(token_id,) for token_id in sorted(sequence.stop_ids)])],
-        )
-        self._rows[uid] = _Row(sequence, sampler, prefill_left=len(ids) - cached)
-        self._prefilling = uid
-        return cached
-
-    def _note_prompt(self, prompt: Any) -> None:
-        done, total = prompt.progress
-        row = self._rows.get(prompt.uid)
-        if row is not None:
-            row.prefill_left = total - done
-        if prompt.end_of_prompt and self._prefilling == prompt.uid:
-            self._prefilling = None
-
-    def _note_token(self, response: Any) -> tuple[Sequence, Event]:
-        sequence = self._rows[response.uid].sequence
-        token = int(response.token)
-        sequence.emitted.append(token)
-        if response.finish_reason is not None:
-            self._forget(response.uid)
-            self._prefixes.store(response.all_tokens, response.prompt_cache)
-        return sequence, Event(token=token, finish=response.finish_reason)
+        return [] if begun else [(sequence, Event(cached_tokens=beginning.tokens))]
 
     def _end_failed_rows(self) -> Events:
         events: Events = []
-        for uid, row in list(self._rows.items()):
+        for row in self._rows.all():
             if isinstance(row.sampler, SeededSampler) and row.sampler.failure is not None:
                 logger.error("request %s: sampling failed: %s", row.sequence.request_id, row.sampler.failure)
-                self._generator.remove([uid])
-                self._forget(uid)
+                self.remove(row.sequence)
                 events.append((row.sequence, Event(error=row.sampler.failure)))
         return events
 
-    def _forget(self, uid: int) -> None:
-        del self._rows[uid]
-        if self._prefilling == uid:
-            self._prefilling = None
+    def _left(self, sequence: Sequence) -> None:
+        self._recovery.left(sequence)
+        self._aside.pop(sequence, None)
 
     def _recover(self, error: Exception) -> Events:
-        """The generator's state is unknown: begin anew, from prompts and answers so far."""
-        self._failures += 1
-        logger.error("step failed, time %d in a row: %s", self._failures, error, exc_info=error)
-        rows, self._rows, self._prefilling = list(self._rows.values()), {}, None
-        for row in rows:
-            self.add(row.sequence)
-        if self._failures >= _MOST_FAILURES:
-            return self._give_up(error)
+        """Begin anew, from prompts and answers so far, without the one that is to blame."""
+        rows = self._rows.reset()
         self._prefixes.clear()
-        self._generator.close()
-        self._generator = self._make_generator()
-        return []
+        culprit = self._recovery.failed([row.sequence for row in rows])
+        names = ", ".join(row.sequence.request_id for row in rows)
+        logger.error("a step failed, with the requests %s: %s", names, error, exc_info=error)
+        for row in rows:
+            if row.sequence is not culprit:
+                self._waiting.add(row.sequence, len(row.sequence.ids), row.since)
+        if self._recovery.given_up:
+            return self._give_up(error, culprit)
+        if culprit is None:
+            return []
+        return [(culprit, Event(error=RuntimeError(f"the model fails at this request: {error}")))]
 
-    def _give_up(self, error: Exception) -> Events:
-        failed = EngineFailed(f"{self._failures} steps in a row failed, the last with: {error}")
-        events: Events = []
-        while (sequence := self._waiting.pop(self._now())) is not None:
-            events.append((sequence, Event(error=failed)))
-        return events
-
-
-def generator_options(max_num_seqs: int) -> dict[str, int]:
-    """How a `Batch` needs its generators to be made."""
-    return {
-        "completion_batch_size": max_num_seqs,
-        "prefill_batch_size": 1,
-        "prefill_step_size": _LARGEST_CHUNK,
-    }
-
-
-def generator_maker(model: Any, max_num_seqs: int) -> Callable[[], BatchGenerator]:
-    """Makes generators for a loaded model."""
-    return lambda: BatchGenerator(model, **generator_options(max_num_seqs))
+    def _give_up(self, error: Exception, last: Sequence | None) -> Events:
+        failed = EngineFailed(f"one request after another made the steps fail, the last with: {error}")
+        lost = [] if last is None else [last]
+        while group := self._waiting.take(self._now(), 0.0, 0, 1):
+            lost += [prompt.item for prompt in group]
+        self._aside.clear()
+        return [(sequence, Event(error=failed)) for sequence in lost]

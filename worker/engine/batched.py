@@ -64,8 +64,9 @@ class BatchedEngine(TextEngine):
         )
 
     def make_stepper(self, model: LoadedModel) -> Stepper:
-        from worker.engine.batch import Batch, generator_maker  # noqa: PLC0415 (OpenBLAS came first)
+        from worker.engine.batch import Batch  # noqa: PLC0415 (OpenBLAS came first)
         from worker.engine.prefix_cache import PrefixCache  # noqa: PLC0415
+        from worker.engine.rows import generator_maker  # noqa: PLC0415
 
         slots = self._limits.max_num_seqs
         return Batch(generator_maker(model.network, slots), slots, PrefixCache(self._prefix_cache_bytes))

@@ -52,8 +52,11 @@ Events = list[tuple[Sequence, Event]]
 class Stepper(Protocol):
     """What takes sequences through a model, on the engine thread."""
 
-    prefill_rate: Rate
-    decode_rate: Rate
+    @property
+    def prefill_rate(self) -> Rate: ...
+
+    @property
+    def decode_rate(self) -> Rate: ...
 
     @property
     def has_work(self) -> bool: ...
