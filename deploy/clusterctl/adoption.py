@@ -26,7 +26,7 @@ def adopt_recorded(home: Home) -> Adopted:
             sweep_process(home, process_id)
             continue
         spec = Spec(process_id, Kind(record.kind), record.drain_s, record.digest)
-        child = Child(record.pid, record.started, None)
+        child = Child(record.pid, record.identity, None)
         adopted.append((supervision.adopted(spec, record.pid, record.digest), child))
     return adopted
 

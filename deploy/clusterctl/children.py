@@ -15,7 +15,9 @@ from pathlib import Path
 
 from clusterctl.adoption import Adopted, adopt_recorded, adopt_unrecorded
 from clusterctl.control import NAME
+from clusterctl.identity import identity_of
 from clusterctl.launching import available_cores, child_environment
+from clusterctl.orphans import reap_orphans
 from clusterctl.processes import (
     Child,
     Record,
@@ -24,7 +26,6 @@ from clusterctl.processes import (
     last_words,
     launch,
     size_of,
-    start_time,
     write_record,
 )
 from clusterctl.supervision import Spec
@@ -81,9 +82,14 @@ class Children:
         return child.pid
 
     def reap(self) -> list[Ended]:
-        """Those that have ended since the last time; what they started is ended, too."""
+        """Those that have ended since the last time; what they started is ended, too.
+
+        Ended processes that were given to this one when their parents ended are let go.
+        """
         ended = [(process_id, child) for process_id, child in self._children.items() if child.ended()]
-        return [self._bury(process_id, child) for process_id, child in ended]
+        buried = [self._bury(process_id, child) for process_id, child in ended]
+        reap_orphans({child.pid for child in self._children.values() if not child.adopted})
+        return buried
 
     def _bury(self, process_id: str, child: Child) -> Ended:
         del self._children[process_id]
@@ -128,7 +134,7 @@ class Children:
 
     def _record(self, spec: Spec, child: Child, digest: str) -> None:
         record = Record(
-            pid=child.pid, started=child.started, kind=spec.kind.value, digest=digest, drain_s=spec.drain_s
+            pid=child.pid, identity=child.identity, kind=spec.kind.value, digest=digest, drain_s=spec.drain_s
         )
         record_process(self._home, spec.id, record)
 
@@ -136,9 +142,8 @@ class Children:
 def record_own(home: Home) -> None:
     """Write the supervisor's own pid file."""
     pid = os.getpid()
-    record_process(
-        home, NAME, Record(pid=pid, started=start_time(pid) or 0.0, kind=NAME, digest="", drain_s=0.0)
-    )
+    record = Record(pid=pid, identity=identity_of(pid) or "", kind=NAME, digest="", drain_s=0.0)
+    record_process(home, NAME, record)
 
 
 def record_process(home: Home, process_id: str, record: Record) -> None:

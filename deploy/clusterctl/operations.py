@@ -226,14 +226,14 @@ def _start_supervisor(home: Home, config_file: Path, environment: Mapping[str, s
     program = [sys.executable, "-P", "-m", "clusterctl.supervisor_process"]
     command = [*program, "--config", str(config_file), "--detach"]
     try:
-        pid, started = launch_detached(command, environment, home.path, log)
+        pid, identity = launch_detached(command, environment, home.path, log)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise OperationError(f"the supervisor cannot be started: {error}; see {log}") from error
     deadline = time.monotonic() + _ANSWER_S
     while (reply := status_of(home)) is None or reply.pid != pid:
         # One that came too late must have ended before this returns, or it would take over after
         # the next `down`.
-        if not is_running(pid, started):
+        if not is_running(pid, identity):
             if reply is not None:
                 return
             if not is_locked(home.lock(NAME)):

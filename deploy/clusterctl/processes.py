@@ -1,7 +1,7 @@
 """Processes of this machine: start, signal, notice the end of, and recognise them after a restart.
 
-A process is known by its pid and the time of its start, so that a pid that was given to another
-program is not taken for it. Both stand in `run/ID.pid`.
+A process is known by its pid and its `identity`, so that a pid that was given to another program
+is not taken for it. Both stand in `run/ID.pid`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from typing import Annotated
 import msgspec
 import psutil
 
+from clusterctl.identity import identity_of
 from protocol.logs import message_of
 
-_START_TOLERANCE_S = 2.0
-"""The start of a process is computed from the wall clock at boot, which may be corrected."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _TAIL_BYTES = 8192
 _LINE_BYTES = 1000
@@ -33,7 +32,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a pid file."""
 
     pid: Annotated[int, msgspec.Meta(ge=1)]
-    started: float
+    identity: str
     kind: str
     digest: str
     drain_s: float
@@ -42,9 +41,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 class Child:
     """A running process of ours. Used by the supervisor's only thread."""
 
-    def __init__(self, pid: int, started: float, process: subprocess.Popen[bytes] | None) -> None:
+    def __init__(self, pid: int, identity: str, process: subprocess.Popen[bytes] | None) -> None:
         self.pid = pid
-        self.started = started
+        self.identity = identity
         self._process = process
 
     @property
@@ -55,7 +54,7 @@ class Child:
     def ended(self) -> bool:
         if self._process is not None:
             return self._process.poll() is not None
-        return not is_running(self.pid, self.started)
+        return not is_running(self.pid, self.identity)
 
     @property
     def exit_code(self) -> int | None:
@@ -93,7 +92,7 @@ def launch(command: Sequence[str], environ: Mapping[str, str], folder: Path, log
         )
     finally:
         os.close(descriptor)
-    return Child(process.pid, start_time(process.pid) or 0.0, process)
+    return Child(process.pid, identity_of(process.pid) or "", process)
 
 
 def find_children(commands: Mapping[str, Sequence[str]], folder: Path) -> dict[str, Child]:
@@ -104,27 +103,15 @@ def find_children(commands: Mapping[str, Sequence[str]], folder: Path) -> dict[s
         try:
             key = wanted.get(tuple(process.cmdline()))
             if key is not None and Path(process.cwd()) == folder.resolve():
-                found[key] = Child(process.pid, process.create_time(), None)
+                found[key] = Child(process.pid, identity_of(process.pid) or "", None)
         except psutil.Error:
             continue
     return found
 
 
-def start_time(pid: int) -> float | None:
-    """When the running process of that pid was started; None when there is none."""
-    try:
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return None
-        return process.create_time()
-    except psutil.NoSuchProcess:
-        return None
-
-
-def is_running(pid: int, started: float) -> bool:
-    """Whether the process of that pid runs, and is the one that was started then."""
-    found = start_time(pid)
-    return found is not None and abs(found - started) <= _START_TOLERANCE_S
+def is_running(pid: int, identity: str) -> bool:
+    """Whether the process of that pid runs, and is that one."""
+    return identity_of(pid) == identity
 
 
 def write_record(path: Path, record: Record) -> None:
@@ -144,7 +131,7 @@ def read_record(path: Path) -> Record | None:
         record = msgspec.json.decode(path.read_bytes(), type=Record)
     except (OSError, msgspec.MsgspecError):
         return None
-    return record if is_running(record.pid, record.started) else None
+    return record if is_running(record.pid, record.identity) else None
 
 
 def last_words(log: Path, since: int) -> str:
@@ -195,10 +182,10 @@ def describe_exit(code: int | None, words: str) -> str:
 
 def launch_detached(
     command: Sequence[str], environ: Mapping[str, str], folder: Path, log: Path
-) -> tuple[int, float]:
+) -> tuple[int, str]:
     """Run a command that forks, says its child's pid and ends; the child keeps nothing of the caller's.
 
-    The child's pid and time of start. Raises `OSError`, `ValueError` and `SubprocessError`.
+    The child's pid and identity. Raises `OSError`, `ValueError` and `SubprocessError`.
     """
     with log.open("ab") as file:
         os.fchmod(file.fileno(), 0o600)
@@ -214,4 +201,4 @@ def launch_detached(
             timeout=_FORK_S,
         ).stdout
     pid = int(said)
-    return pid, start_time(pid) or 0.0
+    return pid, identity_of(pid) or ""

@@ -24,6 +24,8 @@ from clusterctl.children import Children, Command, record_own
 from clusterctl.configfile import read_config
 from clusterctl.control import NAME, ControlServer, Reply, Request, view_of
 from clusterctl.launching import command_of, specs_of
+from clusterctl.orphans import take_orphans
+from clusterctl.serving import Announcement
 from clusterctl.supervision import Forget, Kill, Kind, Phase, Process, Spec, Start, Terminate
 from clusterctl.sweeping import set_down_marks, sweep_process
 from clusterctl.wakeups import signal_wakeups
@@ -58,6 +60,7 @@ class Supervisor:
         self._readiness = readiness
         self._config = ClusterConfig(version=1)
         self._processes: dict[str, Process] = {}
+        self._announcement = Announcement(home)
         self._children = Children(home, config_file, environ, command)
         self._to_reload: set[str] = set()
         self._stop_signalled = False
@@ -72,6 +75,7 @@ class Supervisor:
         """
         if not stop_at_once:
             self._config = read_config(self._config_file)
+        take_orphans()
         private_folder(self._home.path)
         private_folder(self._home.run)
         private_folder(self._home.logs)
@@ -101,6 +105,7 @@ class Supervisor:
                 self._perform(action)
             self._mark_down()
             self._reload()
+            self._announcement.look(self._processes, self._config)
             if self._stopping and not self._processes:
                 logger.info(FAREWELL)
                 return

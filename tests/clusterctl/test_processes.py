@@ -3,18 +3,18 @@ import os
 import msgspec
 import pytest
 
+from clusterctl.identity import identity_of
 from clusterctl.processes import (
     Record,
     describe_exit,
     is_running,
     last_words,
     read_record,
-    start_time,
     write_record,
 )
 
 STRANGE_PIDS = [
-    b'{"pid": %d, "started": 0, "kind": "worker", "digest": "d", "drain_s": 1}' % pid
+    b'{"pid": %d, "identity": "", "kind": "worker", "digest": "d", "drain_s": 1}' % pid
     for pid in (-1, 0, 2**40, 10**30)
 ]
 
@@ -75,7 +75,7 @@ def test_an_exit_is_described(code, words, description):
 
 def record(**changes):
     pid = os.getpid()
-    own = Record(pid=pid, started=start_time(pid) or 0.0, kind="worker", digest="d", drain_s=1.0)
+    own = Record(pid=pid, identity=identity_of(pid) or "", kind="worker", digest="d", drain_s=1.0)
     return msgspec.structs.replace(own, **changes)
 
 
@@ -86,7 +86,7 @@ def test_a_pid_file_of_a_running_process_is_read_back(tmp_path):
 
 
 def test_a_pid_that_was_given_to_another_program_is_not_taken_for_it(tmp_path):
-    write_record(tmp_path / "w.pid", record(started=record().started - 60))
+    write_record(tmp_path / "w.pid", record(identity="another"))
     assert read_record(tmp_path / "w.pid") is None
 
 
@@ -97,4 +97,4 @@ def test_another_file_is_no_record(tmp_path, content):
 
 
 def test_no_process_has_a_pid_that_does_not_exist():
-    assert not is_running(2**22 + 1, 0.0)
+    assert not is_running(2**22 + 1, "")

@@ -90,7 +90,7 @@ def test_a_process_that_stops_is_draining_whatever_the_gateway_heard_last():
 
 
 def test_without_a_supervisor_the_pid_files_and_the_gateway_tell():
-    record = Record(pid=9, started=0.0, kind="worker", digest="", drain_s=1.0)
+    record = Record(pid=9, identity="", kind="worker", digest="", drain_s=1.0)
     assert picture(records={"w": record}, gateway=False).workers[0].pid == 9
     seen = WorkerView(id="w", state="loading", pid=9, progress=0.5)
     worker = picture(records={"w": record}, workers=(seen,)).workers[0]

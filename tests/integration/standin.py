@@ -27,6 +27,21 @@ def supervise(config_file: Path, marks: Path) -> None:
     Supervisor(home, config_file, os.environ, command=command, readiness=ready).run()
 
 
+def abandon(marks: Path) -> None:
+    """Leave a grandchild in a session of its own, that ends once MARKS/end is there."""
+    if child := os.fork():
+        os.waitpid(child, 0)
+    elif os.fork():
+        os._exit(0)
+    else:
+        os.setsid()
+        (marks / "orphan").touch()
+        while not (marks / "end").exists():
+            time.sleep(0.02)
+        (marks / "orphan").unlink()
+        os._exit(0)
+
+
 def stand_in(process_id: str, marks: Path) -> None:
     mode = process_id.partition("-")[0]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -35,6 +50,8 @@ def stand_in(process_id: str, marks: Path) -> None:
     if mode in ("misconfigured", "breaks"):
         sys.stderr.write(f"this one {mode}\n")
         sys.exit(78 if mode == "misconfigured" else 70)
+    if mode == "abandons":
+        abandon(marks)
     if mode == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     up = marks / f"{process_id}.up"
