@@ -69,6 +69,12 @@ class WorkerConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     kv_tokens: Count | None = None
     """Prompt and answer tokens of all admitted requests together. Default: unbounded."""
     prefix_cache_mb: NotNegative = 256
+    tool_parser: str | None = None
+    """How the model writes tool calls: `hermes`, `none`, or one of mlx-lm's parsers by its name.
+    Default: found in its chat template and vocabulary."""
+    reasoning_parser: str | None = None
+    """How the model marks reasoning: `think`, `none`, or two marks with a space between them.
+    Default: as for `tool_parser`."""
     drain_timeout_s: Seconds = 60.0
     residency: str = "always"
     # Part of the format, not built yet: refused by `parse`.

@@ -216,8 +216,12 @@ class Generate(Message, frozen=True, kw_only=True, omit_defaults=True):
     prompt: str | tuple[int, ...] | None = None
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: str = "auto"
+    """`auto` or `none`; others are refused by workers that cannot force a call."""
+    parallel_tool_calls: bool = True
+    """False: the answer ends with its first call."""
     response_format: dict[str, Any] | None = None
     template_options: dict[str, Any] = {}
+    """Further variables for the chat template."""
     priority: str = "normal"
     time_left_s: Measure | None = None
     trace_context: dict[str, str] = {}

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from protocol.messages import Delta, Finished, Generate, Started
 from protocol.values import Load, Timings, Usage
+from worker.deltas import deltas
 from worker.engine.base import GenerationOutput
 from worker.items import sendable
-from worker.stops import StopMatcher
-
-_REASONS = ("stop", "length", "tool_calls")
+from worker.parsers.base import Channel, Part, Syntax
+from worker.parsers.channels import Channels
+from worker.parsers.visible import VisibleText
+from worker.request import chat_tools
 
 
 class Answer:
-    """What was said of a request so far: text up to its stop strings, counts, times."""
+    """What was said of a request so far: its parts, up to its stop strings, counts, times."""
 
-    def __init__(self, request: Generate, now: float) -> None:
+    def __init__(self, request: Generate, now: float, syntax: Syntax | None = None) -> None:
+        """`syntax` is the model's; a plain prompt is completed without any."""
         self._request = request
-        self._matcher = StopMatcher(request.sampling.stop)
+        if syntax is None or request.prompt is not None:
+            syntax = Syntax()
+        self._tools = chat_tools(request)
+        self._syntax = syntax if self._tools else syntax.without_tools()
+        self._channels = Channels(self._syntax, self._tools)
+        self._visible = VisibleText(request.sampling.stop, calls=self._syntax.has_tools)
+        self._calls = 0
         self._resumed = bool(request.resume_token_ids)
         self._text_length = 0
         self._usage = Usage()
+        self._reasoning_tokens = 0
         self._accepted_at = now
         self._started_at: float | None = None
         self._first_at: float | None = None
@@ -33,6 +45,8 @@ class Answer:
     def start(self, output: GenerationOutput, now: float) -> Started:
         """The first item came: the engine took the request."""
         self._started_at = now
+        if getattr(output, "in_reasoning", False):
+            self._channels = Channels(self._syntax, self._tools, in_reasoning=True)
         return Started(
             request_id=self._request.request_id,
             attempt=self._request.attempt,
@@ -40,33 +54,65 @@ class Answer:
             cached_tokens=getattr(output, "cached_tokens", 0),
         )
 
-    def feed(self, output: GenerationOutput, now: float) -> Delta | None:
-        """What this item adds. None when there is nothing to tell."""
+    def feed(self, output: GenerationOutput, now: float) -> list[Delta]:
+        """What this item adds; none when there is nothing to tell."""
         added = sendable(self._added(output))
-        text = self._matcher.feed(added)
-        if output.finished and self._matcher.matched is None:
-            text += self._matcher.flush()
+        parts = self._parts(added, len(output.tokens) or int(bool(added)))
+        if output.finished and not self._is_over:
+            parts += self._shown(self._channels.flush())
+        if output.finished or self._is_over:
+            parts += self._text(self._visible.flush())
         self._count(output, bool(added))
         if self._first_at is None and (output.tokens or added):
             self._first_at = now
-        if output.finished or self._matcher.matched is not None:
+        if output.finished or self._is_over:
             self.finished = self._end(output, now)
-        if not text and not output.tokens:
-            return None
-        return Delta(
-            self._request.request_id,
-            self._request.attempt,
-            text,
-            tuple(output.tokens),
-            self._usage.completion_tokens,
+        return deltas(self._request, parts, output.tokens, self._usage.completion_tokens)
+
+    @property
+    def _is_over(self) -> bool:
+        """Before the engine says so: a stop string, or the only call that is wanted."""
+        return self._visible.matched is not None or (
+            self._calls > 0 and not self._request.parallel_tool_calls
         )
+
+    def _parts(self, added: str, tokens: int) -> list[Part]:
+        """What a text adds to the answer. Of several tokens, those of reasoning are estimated."""
+        before = self._channels.in_reasoning
+        found = self._channels.feed(added)
+        after = self._channels.in_reasoning
+        inside = sum(len(part.text) for part in found if part.channel is Channel.REASONING)
+        if before and after:
+            self._reasoning_tokens += tokens
+        elif before or after or inside:
+            self._reasoning_tokens += max(1, tokens * inside // len(added))
+        return list(self._shown(found))
+
+    def _shown(self, parts: Iterable[Part]) -> Iterator[Part]:
+        """The parts up to the end of the answer, text as the client sees it."""
+        for part in parts:
+            if self._is_over:
+                return
+            if part.channel is Channel.REASONING:
+                yield part
+            elif part.channel is Channel.TEXT:
+                yield from self._text(self._visible.feed(part.text))
+            else:
+                yield from self._text(self._visible.call())
+                self._calls += 1
+                yield part._replace(number=self._calls - 1)
+
+    def _text(self, text: str) -> Iterator[Part]:
+        if text:
+            yield Part(Channel.TEXT, text)
 
     def _added(self, output: GenerationOutput) -> str:
         """The new text, also of an engine that fills in the text so far only."""
         if self._resumed and (output.new_text or output.tokens):
-            # What was emitted elsewhere goes through the stop strings once more, unseen.
+            # What was emitted elsewhere goes through parsers and stop strings once more, unseen.
             self._resumed = False
-            self._matcher.feed(output.text[: len(output.text) - len(output.new_text)])
+            before = output.text[: len(output.text) - len(output.new_text)]
+            self._parts(before, len(self._request.resume_token_ids))
         elif not output.new_text and not self._resumed:
             added = output.text[self._text_length :]
             self._text_length = max(self._text_length, len(output.text))
@@ -80,16 +126,19 @@ class Answer:
             prompt_tokens=output.prompt_tokens or self._usage.prompt_tokens,
             cached_tokens=getattr(output, "cached_tokens", 0) or self._usage.cached_tokens,
             completion_tokens=output.completion_tokens or counted,
+            reasoning_tokens=min(self._reasoning_tokens, output.completion_tokens or counted),
             mtp_drafts=output.mtp_drafts,
             mtp_accepted=output.mtp_accepted,
         )
 
     def _end(self, output: GenerationOutput, now: float) -> Finished:
-        matched: str | int | None = self._matcher.matched
+        matched: str | int | None = self._visible.matched
         # A word of the engine's own ("eos") says no more to a client.
         reason = output.finish_reason
-        if matched is not None or reason not in _REASONS:
+        if self._is_over or reason not in ("stop", "length"):
             reason = "stop"
+        if self._calls and reason == "stop":
+            reason = "tool_calls"
         if matched is None:
             matched = getattr(output, "matched_stop", None)
         return Finished(

@@ -16,9 +16,10 @@ from protocol.values import Capacity, Load
 from worker.admission import Admission, NoPlace, estimated_tokens
 from worker.answer import Answer
 from worker.engine.base import BaseEngine, EngineBusy, GenerationOutput
-from worker.engine.output import EngineFailed, EngineLoad, FleetEngine, PromptError
+from worker.engine.output import EngineFacts, EngineFailed, EngineLoad, FleetEngine, PromptError, PromptStuck
 from worker.items import checked
 from worker.outbox import TurnOutbox
+from worker.parsers.base import Syntax
 from worker.request import chat_messages, chat_tools, engine_arguments, prompt_bytes, room, unsupported
 
 logger = logging.getLogger(__name__)
@@ -82,10 +83,18 @@ class Core:
         self.closed: str | None = "engine_busy"
         """Why nothing new is taken (a reason of `Rejected`); None while requests are taken."""
         self.max_model_len: int | None = None
+        self._syntax = Syntax()
 
     @property
     def held(self) -> int:
         return len(self._held)
+
+    def learn(self, facts: EngineFacts) -> None:
+        """What is known of the model once it is loaded."""
+        self.max_model_len = facts.max_model_len
+        self._syntax = facts.syntax
+        if facts.syntax.has_tools:
+            self._engine.preserve_native_tool_format = True
 
     def generate(self, gateway: str, request: Generate) -> None:
         """Take the request or reject it, at once; the rest happens in its own task."""
@@ -108,7 +117,7 @@ class Core:
         except NoPlace as busy:
             self._say(gateway, self._rejected(request, "engine_busy", busy.retry_after_s))
             return
-        held = Held(key, request, Answer(request, loop.time()), seen_at=loop.time())
+        held = Held(key, request, Answer(request, loop.time(), self._syntax), seen_at=loop.time())
         self._held[key] = held
         self._say(gateway, Accepted(request_id=key.request_id, attempt=key.attempt, load=self.load()))
         held.task = loop.create_task(self._run(held))
@@ -175,6 +184,8 @@ class Core:
             return _prompt_failed(held.request, error)
         if isinstance(error, EngineFailed):
             self._broken(str(error))
+            if isinstance(error, PromptStuck):
+                return _failed(held.request, ErrorCode.INVALID_REQUEST, str(error))
             return _failed(held.request, ErrorCode.WORKER_LOST, f"the worker's engine failed: {error}")
         return self._engine_fault(held, error)
 
@@ -210,8 +221,7 @@ class Core:
         if not held.answer.started:
             self._admission.started(held.key, output.prompt_tokens)
             self._say(held.key.gateway, held.answer.start(output, held.seen_at))
-        delta = held.answer.feed(output, held.seen_at)
-        if delta is not None:
+        for delta in held.answer.feed(output, held.seen_at):
             self._say(held.key.gateway, delta)
 
     def _ended(self, held: Held, task: asyncio.Task[End]) -> None:
@@ -262,7 +272,7 @@ class Core:
         return f"{key.request_id}/{key.gateway}/{key.attempt}"
 
     def _uses_tools(self) -> bool:
-        return not isinstance(self._engine, FleetEngine) or self._engine.facts().tools
+        return not isinstance(self._engine, FleetEngine) or self._syntax.has_tools
 
     def _engine_load(self) -> EngineLoad:
         return self._engine.load() if isinstance(self._engine, FleetEngine) else EngineLoad()

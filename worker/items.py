@@ -49,6 +49,7 @@ def _is_plain(item: Any) -> bool:
 
 def _plain(item: Any) -> EngineOutput:
     matched = getattr(item, "matched_stop", None)
+    counts: dict[str, Any] = {name: _count(name, getattr(item, name, 0)) for name in _COUNTS}
     return EngineOutput(
         text=_text(item.text),
         new_text=_text(item.new_text),
@@ -56,7 +57,8 @@ def _plain(item: Any) -> EngineOutput:
         finish_reason=item.finish_reason,
         finished=bool(item.finished),
         matched_stop=matched if isinstance(matched, str | int) else None,
-        **{name: _count(name, getattr(item, name, 0)) for name in _COUNTS},
+        in_reasoning=bool(getattr(item, "in_reasoning", False)),
+        **counts,
     )
 
 

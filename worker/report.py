@@ -12,7 +12,9 @@ from protocol.values import Capacity, ModelCard
 from worker.core import Core
 from worker.engine.base import BaseEngine
 from worker.engine.output import EngineFacts, EngineLoad, FleetEngine
+from worker.engine.syntax import configured
 from worker.life import Life
+from worker.parsers.base import Syntax
 
 
 class Report:
@@ -22,6 +24,7 @@ class Report:
         self._worker = worker
         self._engine = engine
         self._fleet = engine if isinstance(engine, FleetEngine) else None
+        self._syntax = configured(Syntax(), worker.tool_parser, worker.reasoning_parser)
         self._core = core
         self._life = life
         self.incarnation = f"{time.time_ns():020d}-{os.getpid()}"
@@ -30,7 +33,7 @@ class Report:
         """What is known of the model now; of a foreign engine's, what the configuration says."""
         if self._fleet is not None:
             return self._fleet.facts()
-        return EngineFacts(max_model_len=self._worker.max_model_len)
+        return EngineFacts(max_model_len=self._worker.max_model_len, syntax=self._syntax)
 
     def hello(self, gateways: int) -> Hello:
         facts = self.facts()
@@ -44,8 +47,8 @@ class Report:
                 name=self._worker.name,
                 aliases=self._worker.aliases,
                 max_model_len=facts.max_model_len,
-                tools=facts.tools,
-                reasoning=facts.reasoning,
+                tools=facts.syntax.has_tools,
+                reasoning=facts.syntax.has_reasoning,
                 engine=self._worker.engine,
                 fingerprint=facts.fingerprint,
                 can_resume=bool(getattr(type(self._engine), "can_resume", False)),

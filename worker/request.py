@@ -8,6 +8,7 @@ import msgspec
 
 from protocol.messages import Generate
 from protocol.values import ChatMessage, SamplingParams
+from worker.history import in_order
 
 UNKNOWN_ROOM = 4096
 """Tokens of an answer at most, where neither the request nor the model says."""
@@ -24,9 +25,9 @@ def unsupported(request: Generate, *, tools: bool) -> str | None:
         return "prompts of token ids are not supported; send text"
     if request.response_format is not None:
         return "response_format is not supported by this worker"
-    if request.template_options:
-        return "template options are not supported by this worker"
-    if request.tools and not tools:
+    if request.tool_choice not in ("auto", "none"):
+        return f"tool_choice {request.tool_choice!r} is not supported by this worker; use 'auto' or 'none'"
+    if chat_tools(request) and not tools:
         return f"the model {request.model!r} does not use tools; leave `tools` out"
     if any(part.frame is not None for message in request.messages for part in _parts(message)):
         return f"the model {request.model!r} takes text only"
@@ -69,17 +70,19 @@ def engine_arguments(
             arguments[name] = list(value) if isinstance(value, tuple) else value
     if request.resume_token_ids and can_resume:
         arguments["resume_token_ids"] = list(request.resume_token_ids)
+    if request.template_options and request.prompt is None:
+        arguments["chat_template_kwargs"] = dict(request.template_options)
     return arguments
 
 
 def chat_messages(request: Generate) -> list[dict[str, Any]]:
-    """The conversation in OpenAI's form, as chat templates read it."""
-    return [_chat_message(message) for message in request.messages]
+    """The conversation in OpenAI's form, in an order that chat templates take."""
+    return in_order([_chat_message(message) for message in request.messages])
 
 
 def chat_tools(request: Generate) -> list[dict[str, Any]] | None:
-    """The tools in OpenAI's form; None where there are none."""
-    if not request.tools:
+    """The tools in OpenAI's form; None where there are none, or none may be called."""
+    if not request.tools or request.tool_choice == "none":
         return None
     return [{"type": "function", "function": msgspec.to_builtins(tool)} for tool in request.tools]
 

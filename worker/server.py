@@ -144,7 +144,7 @@ class Server:
 
     async def _start(self) -> None:
         await self._startup.start()
-        self._core.max_model_len = self._report.facts().max_model_len
+        self._core.learn(self._report.facts())
         self._core.closed = None
         self._life.enter(WorkerState.READY)
         logger.info("worker %s is ready", self._worker.id)

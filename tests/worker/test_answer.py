@@ -1,8 +1,15 @@
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from protocol.messages import Generate
-from protocol.values import SamplingParams
+from protocol.values import ChatMessage, SamplingParams, ToolSpec
 from worker.answer import Answer
 from worker.engine.base import GenerationOutput
 from worker.engine.output import EngineOutput
+from worker.parsers.base import marked
+from worker.parsers.json_calls import read_json_calls
 
 
 def request(stop=(), resumed=()):
@@ -34,8 +41,7 @@ def run(answer, outputs):
     for now, output in enumerate(outputs):
         if not answer.started:
             answer.start(output, float(now))
-        delta = answer.feed(output, float(now))
-        deltas += [] if delta is None else [delta]
+        deltas += answer.feed(output, float(now))
         if answer.finished is not None:
             break
     return deltas
@@ -128,3 +134,155 @@ def test_what_was_emitted_elsewhere_is_not_shown_again_but_counts_for_stop_strin
 def test_a_resumed_answer_goes_on_where_it_was():
     answer = Answer(request(resumed=(1, 2)), 0.0)
     assert "".join(d.text for d in run(answer, items(" two", " three", before="one"))) == " two three"
+
+
+CALLED = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
+SYNTAX = marked(("<think>", "</think>"), ("<tool_call>", "</tool_call>"), read_json_calls)
+
+
+def chat(stop=(), tools=True, parallel=True, resumed=()):
+    return Generate(
+        request_id="r",
+        attempt=0,
+        model="m",
+        sampling=SamplingParams(stop=stop),
+        seed=1,
+        messages=(ChatMessage(role="user", content="hi"),),
+        tools=(ToolSpec(name="add"),) if tools else (),
+        parallel_tool_calls=parallel,
+        resume_token_ids=resumed,
+    )
+
+
+def answered(*pieces, finish="stop", before="", **fields):
+    """What an answer to a chat comes to: reasoning, text, calls; and its end."""
+    answer = Answer(chat(**fields), 0.0, SYNTAX)
+    return folded(run(answer, items(*pieces, finish=finish, before=before))), answer.finished
+
+
+def folded(deltas):
+    names: dict[int, str] = {}
+    arguments: dict[int, str] = {}
+    for piece in (piece for delta in deltas for piece in delta.tool_calls):
+        assert piece.name or piece.index in names, "arguments before their name"
+        names[piece.index] = names.get(piece.index, "") + piece.name
+        arguments[piece.index] = arguments.get(piece.index, "") + piece.arguments
+    calls = [(names[index], arguments[index]) for index in names]
+    return "".join(d.reasoning for d in deltas), "".join(d.text for d in deltas), calls
+
+
+def test_reasoning_text_and_calls_go_their_own_ways():
+    said, end = answered("<think>", "hm", "</think>", "\n\nLook.\n", CALLED, "\n", CALLED)
+    assert said == ("hm", "Look.", [("add", '{"a": 1}')] * 2)
+    assert end.finish_reason == "tool_calls"
+    assert (end.usage.completion_tokens, end.usage.reasoning_tokens) == (7, 3)
+
+
+def test_a_call_is_told_with_its_name_first_and_its_number():
+    answer = Answer(chat(), 0.0, SYNTAX)
+    deltas = run(answer, items(f"a{CALLED}b", CALLED))
+    assert [
+        (d.text, [tuple(msgspec.structs.astuple(p)) for p in d.tool_calls], d.token_ids) for d in deltas
+    ] == [
+        ("a", [(0, "add", ""), (0, "", '{"a": 1}')], (1,)),
+        ("b", [], ()),
+        ("", [(1, "add", ""), (1, "", '{"a": 1}')], (2,)),
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_fc71_a_call_at_any_border_is_told_once(size):
+    text = f"before {CALLED} after"
+    said, _end = answered(*[text[at : at + size] for at in range(0, len(text), size)])
+    assert said == ("", "before after", [("add", '{"a": 1}')])
+
+
+def test_fc60_stop_strings_are_looked_for_in_visible_text_only():
+    said, end = answered(
+        "<think>", "END", "</think>", "a", CALLED.replace("1", '"END"'), "b EN", "D c", stop=("END",)
+    )
+    assert said == ("END", "ab ", [("add", '{"a": "END"}')])
+    assert (end.finish_reason, end.matched_stop, end.usage.completion_tokens) == ("tool_calls", "END", 7)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "stop", "text", "matched"),
+    [
+        (("The quick br", "own f", "ox jumps"), ("own fox",), "The quick br", "own fox"),
+        (("The quick br", "own f", "ox jumps"), ("fox jumps!",), "The quick brown fox jumps", None),
+        (("xa", "bc"), ("ab", "abc"), "x", "ab"),
+        (("stop", "more"), ("stop",), "", "stop"),
+        (("more", "stop"), ("stop",), "more", "stop"),
+        (("a👩", "\u200d👧b"), ("\u200d",), "a👩", "\u200d"),
+    ],
+)
+def test_fc60_a_stop_string_over_several_tokens(pieces, stop, text, matched):
+    said, end = answered(*pieces, stop=stop)
+    assert said[1] == text
+    assert (end.finish_reason, end.matched_stop) == ("stop", matched)
+
+
+def test_a_cut_inside_of_a_call_gives_its_text_back_and_says_length():
+    said, end = answered(CALLED, '<tool_call>{"na', finish="length")
+    assert said == ("", '<tool_call>{"na', [("add", '{"a": 1}')])
+    assert end.finish_reason == "length"
+
+
+def test_a_cut_inside_of_reasoning():
+    said, end = answered("<think>", "hm ", finish="length")
+    assert said == ("hm ", "", [])
+    assert (end.finish_reason, end.usage.reasoning_tokens) == ("length", 2)
+
+
+def test_fc68_a_broken_call_is_text_and_the_reason_says_so():
+    broken = '<tool_call>{"name": "add", "arguments": {"a": }}</tool_call>'
+    said, end = answered("Look.\n", broken, finish="tool_calls")
+    assert said == ("", f"Look.\n{broken}", [])
+    assert end.finish_reason == "stop"
+
+
+def test_only_one_call_where_only_one_is_wanted():
+    said, end = answered("a", CALLED, CALLED, "b", parallel=False)
+    assert said == ("", "a", [("add", '{"a": 1}')])
+    assert (end.finish_reason, end.usage.completion_tokens) == ("tool_calls", 2)
+
+
+def test_without_tools_a_call_is_text():
+    assert answered(CALLED, tools=False)[0] == ("", CALLED, [])
+
+
+def test_a_plain_prompt_is_completed_without_any_syntax():
+    answer = Answer(request(), 0.0, SYNTAX)
+    assert folded(run(answer, items("<think>", CALLED)))[1] == f"<think>{CALLED}"
+
+
+def test_a_prompt_that_ends_inside_of_reasoning():
+    answer = Answer(chat(), 0.0, SYNTAX)
+    outputs = list(items("hm", "</think>", "\nyes"))
+    outputs[0].in_reasoning = True
+    assert folded(run(answer, outputs)) == ("hm", "yes", [])
+    assert answer.finished is not None
+    assert answer.finished.usage.reasoning_tokens == 2
+
+
+PARTS = st.sampled_from(
+    [CALLED, "<think>", "</think>", "<tool_call>", "</tool_call>", "a", "ab", " ", "\n", '"']
+)
+
+
+@given(st.lists(PARTS, max_size=10).map("".join), st.data(), st.booleans())
+def test_fc71_any_cut_and_any_take_over_say_the_same(text, data, parallel):
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    whole, end = answered(text, stop=("aba",), parallel=parallel)
+    said, cut_end = answered(*pieces, stop=("aba",), parallel=parallel)
+    assert said == whole
+    assert cut_end.finish_reason == end.finish_reason
+    shown = data.draw(st.integers(0, len(pieces)))
+    first = Answer(chat(stop=("aba",), parallel=parallel), 0.0, SYNTAX)
+    told = [d for output in list(items(*pieces, ""))[: shown + 1] for d in first.feed(output, 0.0)]
+    if first.finished is None and shown:
+        before = "".join(pieces[:shown])
+        second = Answer(chat(stop=("aba",), parallel=parallel, resumed=(1,) * shown), 0.0, SYNTAX)
+        told += run(second, items(*pieces[shown:], "", before=before))
+        assert folded(told) == whole

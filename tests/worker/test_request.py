@@ -78,12 +78,19 @@ def test_messages_take_the_form_of_chat_templates():
             "content": "",
             "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
         },
-        {"role": "tool", "content": "42", "tool_call_id": "c"},
+        {"role": "tool", "content": "42", "tool_call_id": "c", "name": "f"},
     ]
+
+
+def test_template_options_are_for_conversations():
+    options = {"enable_thinking": False}
+    assert arguments(generate(template_options=options))["chat_template_kwargs"] == options
+    assert "chat_template_kwargs" not in arguments(generate(template_options=options, prompt="hi"))
 
 
 def test_tools_take_their_usual_form():
     assert chat_tools(generate()) is None
+    assert chat_tools(generate(tools=(ToolSpec(name="f"),), tool_choice="none")) is None
     tools = chat_tools(generate(tools=(ToolSpec(name="f", parameters={"type": "object"}),)))
     assert tools == [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 
@@ -96,7 +103,7 @@ IMAGE = ChatMessage(role="user", content=(ContentPart(type="image", frame=1),))
     [
         ({"prompt": (1, 2)}, "token ids"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"template_options": {"enable_thinking": False}}, "template options"),
+        ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": (ToolSpec(name="f"),)}, "tools"),
         ({"messages": (IMAGE,)}, "text only"),
     ],
@@ -110,6 +117,7 @@ def test_what_cannot_be_done_is_said(fields, words):
 def test_ordinary_requests_and_tools_where_they_are_known_are_fine():
     assert unsupported(generate(prompt="hi"), tools=False) is None
     assert unsupported(generate(tools=(ToolSpec(name="f"),)), tools=True) is None
+    assert unsupported(generate(tools=(ToolSpec(name="f"),), tool_choice="none"), tools=False) is None
 
 
 def test_room_without_end_is_cut_to_what_can_be_added_up():

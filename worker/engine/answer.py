@@ -22,6 +22,7 @@ class Answer:
         self.reserved = 0
         """Tokens of the KV cache that are promised to it."""
         self.prompt_tokens = 0
+        self.in_reasoning = False
         self.ended = False
         """No more comes from the engine."""
         self._detokenizer = detokenizer
@@ -115,6 +116,7 @@ class Answer:
             new_text=text,
             finished=finished,
             cached_tokens=self._cached_tokens,
+            in_reasoning=self.in_reasoning,
             matched_stop=(self._matcher.matched or self._matched_id) if finished else None,
         )
 

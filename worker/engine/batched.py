@@ -29,6 +29,8 @@ class BatchedEngine(TextEngine):
         max_model_len: int | None = None,
         kv_tokens: int | None = None,
         prefix_cache_mb: int = 256,
+        tool_parser: str | None = None,
+        reasoning_parser: str | None = None,
     ) -> None:
         """`model` is a folder, or `embedded`, which is kept beneath `models`. Raises `ValueError`."""
         folder = None if model == EMBEDDED else Path(model).expanduser()
@@ -39,7 +41,14 @@ class BatchedEngine(TextEngine):
         super().__init__(
             name or Path(model).name,
             Limits(max_num_seqs, max_waiting, kv_tokens),
-            partial(Loader, folder, models, max_model_len),
+            partial(
+                Loader,
+                folder,
+                models,
+                max_model_len,
+                tool_parser=tool_parser,
+                reasoning_parser=reasoning_parser,
+            ),
         )
         self._prefix_cache_bytes = prefix_cache_mb << 20
 
@@ -61,6 +70,8 @@ class BatchedEngine(TextEngine):
             max_model_len=config.max_model_len,
             kv_tokens=config.kv_tokens,
             prefix_cache_mb=config.prefix_cache_mb,
+            tool_parser=config.tool_parser,
+            reasoning_parser=config.reasoning_parser,
         )
 
     def make_stepper(self, model: LoadedModel) -> Stepper:

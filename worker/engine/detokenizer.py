@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -89,8 +89,11 @@ class WindowDetokenizer:
         return new
 
 
-def token_table(tokenizer: Mapping[str, Any]) -> TokenTable | None:
-    """The table of a `tokenizer.json`, or None where its decoder does not work on bytes."""
+def token_table(tokenizer: Mapping[str, Any], shown: Collection[str] = ()) -> TokenTable | None:
+    """The table of a `tokenizer.json`, or None where its decoder does not work on bytes.
+
+    `shown` are the special tokens that have a text all the same.
+    """
     parts = _decoder_parts(tokenizer.get("decoder") or {})
     kinds = [part.get("type") for part in parts]
     vocabulary = _vocabulary(tokenizer.get("model") or {})
@@ -98,9 +101,9 @@ def token_table(tokenizer: Mapping[str, Any]) -> TokenTable | None:
         return None
     if kinds == ["ByteLevel"]:
         alphabet = byte_alphabet()
-        return TokenTable(_pieces(tokenizer, vocabulary, lambda token: _byte_level(token, alphabet)))
+        return TokenTable(_pieces(tokenizer, vocabulary, lambda token: _byte_level(token, alphabet), shown))
     if "Metaspace" in kinds or {"ByteFallback", "Fuse"} <= set(kinds):
-        return TokenTable(_pieces(tokenizer, vocabulary, _sentence_piece), _strips_first_space(parts))
+        return TokenTable(_pieces(tokenizer, vocabulary, _sentence_piece, shown), _strips_first_space(parts))
     return None
 
 
@@ -127,11 +130,15 @@ def _vocabulary(model: Mapping[str, Any]) -> dict[int, str]:
 
 
 def _pieces(
-    tokenizer: Mapping[str, Any], vocabulary: dict[int, str], to_bytes: Callable[[str], bytes]
+    tokenizer: Mapping[str, Any],
+    vocabulary: dict[int, str],
+    to_bytes: Callable[[str], bytes],
+    shown: Collection[str],
 ) -> list[bytes]:
     pieces = {token_id: to_bytes(token) for token_id, token in vocabulary.items()}
     for added in tokenizer.get("added_tokens") or []:
-        pieces[added["id"]] = b"" if added.get("special") else added["content"].encode()
+        hidden = added.get("special") and added["content"] not in shown
+        pieces[added["id"]] = b"" if hidden else added["content"].encode()
     return [pieces.get(token_id, b"") for token_id in range(max(pieces) + 1)]
 
 

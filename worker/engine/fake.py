@@ -16,6 +16,9 @@ from worker.engine.base import BaseEngine
 from worker.engine.fake_core import FakeCore, FakeRequest, Item, Speed
 from worker.engine.fake_script import Script, WordTokenizer, answer_of, chat_script, read_script, render_chat
 from worker.engine.output import EngineFacts, EngineLoad, EngineOutput, PromptError, StopRequested, whole
+from worker.engine.syntax import THINK, TOOL_CALL, configured
+from worker.parsers.base import marked
+from worker.parsers.json_calls import read_json_calls
 from worker.stops import StopMatcher
 
 LOAD_SLICE_S = 0.05
@@ -33,6 +36,8 @@ class FakeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     prefill_tokens_per_s: Rate = 0.0
     decode_tokens_per_s: Rate = 0.0
     load_s: Rate = 0.0
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
     start_log: str | None = None
     """A file that gets a line `request_id attempt` whenever work on a request of such an id starts."""
 
@@ -48,6 +53,11 @@ class FakeEngine(BaseEngine):
             self._options = msgspec.convert(options, FakeOptions)
         except msgspec.ValidationError as error:
             raise ValueError(f"options of the fake engine: {error}") from error
+        self._syntax = configured(
+            marked(THINK, TOOL_CALL, read_json_calls),
+            self._options.tool_parser,
+            self._options.reasoning_parser,
+        )
         self._model = model
         self._tokenizer = WordTokenizer()
         self._core = FakeCore(
@@ -144,7 +154,11 @@ class FakeEngine(BaseEngine):
         if images or videos:
             raise PromptError("the fake engine takes no images and no videos", "template")
         stop = kwargs.pop("stop", None)
-        return self._admit(render_chat(messages), chat_script(messages), max_tokens, stop, kwargs)
+        options = kwargs.pop("chat_template_kwargs", None)
+        prompt = render_chat(messages, tools, options, native_tools=self.preserve_native_tool_format)
+        mark = self._syntax.opens_reasoning
+        kwargs["in_reasoning"] = mark is not None and prompt.rstrip().endswith(mark)
+        return self._admit(prompt, chat_script(messages), max_tokens, stop, kwargs)
 
     def get_stats(self) -> dict[str, Any]:
         load = self.load()
@@ -158,7 +172,11 @@ class FakeEngine(BaseEngine):
         return bool(ended)
 
     def facts(self) -> EngineFacts:
-        return EngineFacts(max_model_len=self._options.max_model_len, fingerprint=f"fake:{self._model}")
+        return EngineFacts(
+            max_model_len=self._options.max_model_len,
+            fingerprint=f"fake:{self._model}",
+            syntax=self._syntax,
+        )
 
     def load(self) -> EngineLoad:
         return self._core.load(self._now())
@@ -194,6 +212,7 @@ class FakeEngine(BaseEngine):
             matcher=StopMatcher(stop or ()),
             emit=stream.mailbox.put,
             resumed=len(kwargs.get("resume_token_ids", ())),
+            in_reasoning=kwargs.get("in_reasoning", False),
         )
         self._core.add(stream.request, self._now())
         self._schedule()

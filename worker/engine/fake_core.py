@@ -52,6 +52,7 @@ class FakeRequest:
     matcher: StopMatcher
     emit: Callable[[Item], None]
     resumed: int = 0
+    in_reasoning: bool = False
     position: int = 0
     text: str = ""
     due: float = 0.0
@@ -158,7 +159,13 @@ class FakeCore:
         if request.script.block_ms and request.faulty:
             self._effects.block(request.script.block_ms / 1000)
         request.emit(
-            EngineOutput("", prompt_tokens=request.prompt_tokens, finish_reason=None, finished=False)
+            EngineOutput(
+                "",
+                prompt_tokens=request.prompt_tokens,
+                finish_reason=None,
+                finished=False,
+                in_reasoning=request.in_reasoning,
+            )
         )
 
     def _prefill_seconds(self, request: FakeRequest) -> float:

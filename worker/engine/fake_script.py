@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from worker.engine.output import PromptError
+from worker.engine.prompt import template_message, template_variables
 
 PREFIX = "fake:"
 DEFAULT_TOKENS = 64
@@ -91,10 +93,45 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text)
 
 
-def render_chat(messages: Sequence[dict[str, Any]]) -> str:
-    """The conversation in ChatML, ready for the assistant's turn."""
-    turns = [f"<|im_start|>{m.get('role', '')}\n{content_text(m)}<|im_end|>\n" for m in messages]
-    return "".join([*turns, "<|im_start|>assistant\n"])
+def render_chat(
+    messages: Sequence[dict[str, Any]],
+    tools: Sequence[dict[str, Any]] | None = None,
+    options: Mapping[str, Any] | None = None,
+    *,
+    native_tools: bool = False,
+) -> str:
+    """The conversation in ChatML, ready for the assistant's turn. Raises `PromptError`.
+
+    Tools stand in the first system message, one a line. `enable_thinking` begins the turn with
+    reasoning where it is true, and with none where it is false.
+    """
+    variables = template_variables(options or {})
+    turns = [template_message(message, native_tools) for message in messages]
+    if tools:
+        system = turns.pop(0)["content"] if turns and turns[0].get("role") == "system" else ""
+        lines = [system, "# Tools", *(json.dumps(tool, ensure_ascii=False) for tool in tools)]
+        turns.insert(0, {"role": "system", "content": "\n".join(line for line in lines if line)})
+    text = "".join(f"<|im_start|>{m.get('role', '')}\n{_turn(m)}<|im_end|>\n" for m in turns)
+    if variables.get("continue_final_message"):
+        return text.removesuffix("<|im_end|>\n")
+    if not variables.get("add_generation_prompt", True):
+        return text
+    text += "<|im_start|>assistant\n"
+    if variables.get("enable_thinking") is None:
+        return text
+    return text + ("<think>\n" if variables["enable_thinking"] else "<think>\n\n</think>\n\n")
+
+
+def _turn(message: Mapping[str, Any]) -> str:
+    thought = message.get("reasoning_content")
+    calls = [json.dumps(call["function"], ensure_ascii=False) for call in message.get("tool_calls") or ()]
+    return "".join(
+        [
+            f"<think>\n{thought}\n</think>\n\n" if thought else "",
+            message["content"],
+            *(f"\n<tool_call>\n{call}\n</tool_call>" for call in calls),
+        ]
+    )
 
 
 def content_text(message: dict[str, Any]) -> str:
@@ -106,8 +143,8 @@ def content_text(message: dict[str, Any]) -> str:
 
 
 def chat_script(messages: Sequence[dict[str, Any]]) -> Script:
-    """The script in the last message, where that is the user's."""
-    if not messages or messages[-1].get("role") != "user":
+    """The script in the last message, where that is the user's or a tool's."""
+    if not messages or messages[-1].get("role") not in ("user", "tool"):
         return Script()
     return read_script(content_text(messages[-1]))
 

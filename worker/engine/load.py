@@ -10,6 +10,8 @@ from typing import Any
 from protocol.config import ConfigError, WorkerConfig
 from worker.engine.base import BaseEngine
 from worker.engine.fake import FakeEngine
+from worker.engine.syntax import configured
+from worker.parsers.base import Syntax
 
 
 def make_engine(config: WorkerConfig, models: Path) -> BaseEngine:
@@ -26,6 +28,8 @@ def _fake(config: WorkerConfig) -> BaseEngine:
         "max_num_seqs": config.max_num_seqs,
         "max_waiting": config.waiting_room,
         "max_model_len": config.max_model_len,
+        "tool_parser": config.tool_parser,
+        "reasoning_parser": config.reasoning_parser,
         **config.engine_options,
     }
     try:
@@ -46,6 +50,10 @@ def _batched(config: WorkerConfig, models: Path) -> BaseEngine:
 def _foreign(config: WorkerConfig) -> BaseEngine:
     """An instance of `package.module:Class`, made with the model as written and the options."""
     where = f"worker {config.id!r}: engine {config.engine!r}"
+    try:
+        configured(Syntax(), config.tool_parser, config.reasoning_parser)
+    except ValueError as error:
+        raise ConfigError(f"worker {config.id!r}: {error}") from error
     module_name, _, class_name = config.engine.partition(":")
     try:
         module = importlib.import_module(module_name)

@@ -17,8 +17,10 @@ from worker.engine.documents import read_json, template_file
 from worker.engine.embedded import ensure_embedded
 from worker.engine.output import EngineFacts, StopRequested
 from worker.engine.prompt import PromptReader
+from worker.engine.syntax import configured, of_tokenizer, special_marks
 from worker.engine.trial import TemplateTrial
 from worker.engine.weights import ModelFolder, WeightLoader, open_folder
+from worker.parsers.base import Syntax
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +41,17 @@ class LoadedModel:
 class Loader:
     """Loads one model once. Progress may be read, and a stop requested, from any thread."""
 
-    def __init__(self, folder: Path | None, models: Path, max_model_len: int | None) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        models: Path,
+        max_model_len: int | None,
+        *,
+        tool_parser: str | None = None,
+        reasoning_parser: str | None = None,
+    ) -> None:
         """`folder` None stands for the embedded model, kept beneath `models`."""
+        self._parsers = (tool_parser, reasoning_parser)
         self._folder = folder
         self._models = models
         self._max_model_len = max_model_len
@@ -72,6 +83,7 @@ class Loader:
         weights = WeightLoader(folder)
         weights.build()
         tokenizer = _load_tokenizer(folder)
+        syntax = configured(of_tokenizer(tokenizer), *self._parsers)
         with self._trial(folder, tokenizer) as trial_ended:
             for share in weights.pieces():
                 trial_ended()
@@ -86,8 +98,8 @@ class Loader:
             network=weights.model,
             tokenizer=tokenizer,
             reader=PromptReader(tokenizer, folder.vocabulary or len(tokenizer)),
-            make_detokenizer=_detokenizer_maker(folder, tokenizer),
-            facts=EngineFacts(limit, folder.fingerprint(), eos_token_ids=eos),
+            make_detokenizer=_detokenizer_maker(folder, tokenizer, syntax),
+            facts=EngineFacts(limit, folder.fingerprint(), eos, syntax),
         )
 
     def _opened(self, path: Path) -> ModelFolder:
@@ -140,9 +152,10 @@ def _load_tokenizer(folder: ModelFolder) -> Any:
         ) from error
 
 
-def _detokenizer_maker(folder: ModelFolder, tokenizer: Any) -> Callable[[], Detokenizer]:
+def _detokenizer_maker(folder: ModelFolder, tokenizer: Any, syntax: Syntax) -> Callable[[], Detokenizer]:
+    shown = special_marks(syntax, list(tokenizer.get_added_vocab()))
     path = folder.path / "tokenizer.json"
-    table = token_table(read_json(path)) if path.exists() else None
+    table = token_table(read_json(path), shown) if path.exists() else None
     if table is not None:
         return lambda: ByteDetokenizer(table)
-    return lambda: WindowDetokenizer(lambda ids: str(tokenizer.decode(ids, skip_special_tokens=True)))
+    return lambda: WindowDetokenizer(lambda ids: str(tokenizer.decode(ids, skip_special_tokens=not shown)))

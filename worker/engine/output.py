@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 from worker.engine.base import GenerationOutput
+from worker.parsers.base import Syntax
 
 
 @dataclass
@@ -20,6 +21,8 @@ class EngineOutput(GenerationOutput):
 
     cached_tokens: int = 0
     matched_stop: str | int | None = None
+    in_reasoning: bool = False
+    """On the first item: the prompt ends where the model has begun to reason."""
 
 
 async def whole(stream: AsyncIterator[EngineOutput]) -> EngineOutput:
@@ -47,6 +50,11 @@ class EngineFailed(RuntimeError):  # noqa: N818 (told apart from one request's f
     """The engine cannot go on at all; only a new process can. Ends every request in hand."""
 
 
+class PromptStuck(EngineFailed):
+    """The engine cannot go on because this request's prompt was not ready in time. No other worker
+    would do better with it."""
+
+
 class ModelUnavailable(RuntimeError):  # noqa: N818 (it is the model that is not there)
     """The model cannot be had at the moment: why, and what to do. Another start may succeed."""
 
@@ -61,9 +69,9 @@ class EngineFacts:
 
     max_model_len: int | None = None
     fingerprint: str | None = None
-    tools: bool = False
-    reasoning: bool = False
     eos_token_ids: tuple[int, ...] = field(default=())
+    syntax: Syntax = field(default_factory=Syntax)
+    """How it marks reasoning and tool calls."""
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,24 @@ Used on the preparation thread, one call at a time: a long prompt must not hold 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from worker.engine.output import PromptError
+from worker.history import merged
+from worker.parsers.json_calls import argument_object
+
+_END = 32
+"""Tokens at the end of a prompt in which the mark of reasoning is looked for."""
+_NOT_FOR_CLIENTS = frozenset(
+    {
+        *("messages", "conversation", "conversations", "tools", "chat_template", "tokenize", "return_dict"),
+        *("return_tensors", "padding", "truncation", "max_length", "tokenizer_kwargs"),
+        *("return_assistant_tokens_mask", "sanitize_control_tokens"),
+    }
+)
+"""Parameters of the renderer itself. A template of a client's own would be a program of its own."""
 
 
 class PromptReader:
@@ -23,25 +37,61 @@ class PromptReader:
         return self.checked(self._encode(prompt, special=True), "prompt")
 
     def chat(
-        self, messages: Sequence[dict[str, Any]], tools: list[dict[str, Any]] | None, native_tools: bool
+        self,
+        messages: Sequence[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        native_tools: bool,
+        options: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """The ids of a conversation, ready for the assistant's turn. Raises `PromptError`."""
+        """The ids of a conversation, ready for the assistant's turn. Raises `PromptError`.
+
+        `options` are further variables for the template.
+        """
         if not getattr(self._tokenizer, "has_chat_template", False):
             raise PromptError(
                 "this model has no chat template, so that it cannot hold a conversation; ask a model that has"
                 " one, or put a chat_template.jinja into its folder and start the worker again",
                 "unsupported",
             )
-        turns = [flat_message(message, native_tools) for message in messages]
+        variables = template_variables(options or {})
+        turns = [template_message(message, native_tools) for message in messages]
         try:
-            text = self._tokenizer.apply_chat_template(
-                turns, tools=tools or None, add_generation_prompt=True, tokenize=False
-            )
-        except Exception as error:  # the template is a program that came with the model
-            raise PromptError(
-                f"the model's chat template does not take this conversation: {error}", "template"
-            ) from error
+            text = self._render(turns, tools, variables)
+        except Exception as error:  # noqa: BLE001 (the template is a program that came with the model)
+            text = self._render_merged(turns, tools, variables, error)
         return self.checked(self._encode(text, special=False), "prompt")
+
+    def ends_in_reasoning(self, ids: Sequence[int], mark: str | None) -> bool:
+        """Whether a prompt's last word is the mark that begins reasoning."""
+        if mark is None:
+            return False
+        end = str(self._tokenizer.decode(list(ids[-_END:]), skip_special_tokens=False))
+        return end.rstrip().endswith(mark)
+
+    def _render(
+        self,
+        turns: Sequence[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        variables: Mapping[str, Any],
+    ) -> str:
+        given = {"add_generation_prompt": True, **variables}
+        return str(self._tokenizer.apply_chat_template(turns, tools=tools or None, tokenize=False, **given))
+
+    def _render_merged(
+        self,
+        turns: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        variables: Mapping[str, Any],
+        refusal: Exception,
+    ) -> str:
+        """Once more, for a template that wants roles to alternate. Its first words are what counts."""
+        joined = merged(turns)
+        if len(joined) < len(turns):
+            with contextlib.suppress(Exception):
+                return self._render(joined, tools, variables)
+        raise PromptError(
+            f"the model's chat template does not take this conversation: {refusal}", "template"
+        ) from refusal
 
     def checked(self, ids: list[int], what: str) -> list[int]:
         """`ids`, when there are some and the model knows them all. Raises `PromptError`."""
@@ -61,22 +111,43 @@ class PromptReader:
             raise PromptError(f"the prompt is not valid text: {error}", "tokens") from error
 
 
-def flat_message(message: dict[str, Any], native_tools: bool) -> dict[str, Any]:
-    """The message with its parts joined to one text, and tool messages too unless `native_tools`.
+def template_variables(options: Mapping[str, Any]) -> dict[str, Any]:
+    """A client's variables for the template. Raises `PromptError` for those that are not its to set."""
+    variables = {name: value for name, value in options.items() if value is not None}
+    if taken := sorted(_NOT_FOR_CLIENTS.intersection(variables)):
+        raise PromptError(f"chat_template_kwargs cannot set {', '.join(taken)}", "settings")
+    if variables.get("continue_final_message"):
+        if variables.get("add_generation_prompt"):
+            raise PromptError(
+                "continue_final_message and add_generation_prompt cannot both be true", "settings"
+            )
+        variables["add_generation_prompt"] = False
+    return variables
 
-    Raises `PromptError` for parts that are no text.
-    """
-    flat = {**message, "content": _content_text(message.get("content"))}
+
+def template_message(message: dict[str, Any], native_tools: bool) -> dict[str, Any]:
+    """The message as a template reads it: its parts joined to one text, the arguments of calls as
+    objects; without `native_tools`, calls and results as text. Raises `PromptError` for parts that
+    are no text."""
+    content = _content_text(message.get("content"))
+    calls = message.get("tool_calls") or ()
     if native_tools:
-        return flat
-    calls = flat.pop("tool_calls", None) or ()
-    for call in calls:
-        function = call.get("function", call)
-        flat["content"] += f"\n[call {function.get('name')}: {function.get('arguments')}]"
+        return {**message, "content": content} | (
+            {"tool_calls": [_parsed(c) for c in calls]} if calls else {}
+        )
+    flat = {name: value for name, value in message.items() if name != "tool_calls"}
     if flat.get("role") == "tool":
-        return {"role": "user", "content": f"[result of {flat.get('name') or 'the call'}]\n{flat['content']}"}
-    flat["content"] = flat["content"].lstrip("\n") if calls else flat["content"]
-    return flat
+        return {"role": "user", "content": f"[result of {flat.get('name') or 'the call'}]\n{content}"}
+    called = [f"[call {call['function']['name']}: {call['function']['arguments']}]" for call in calls]
+    return {**flat, "content": "\n".join(text for text in (content, *called) if text)}
+
+
+def _parsed(call: dict[str, Any]) -> dict[str, Any]:
+    function = call["function"]
+    arguments = function.get("arguments")
+    if not isinstance(arguments, dict):
+        arguments = argument_object(arguments or "")
+    return {**call, "function": {**function, "arguments": arguments}}
 
 
 def _content_text(content: Any) -> str:

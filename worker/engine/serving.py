@@ -7,13 +7,16 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
+from typing import NamedTuple
 
 from worker.engine.answer import Answer, AnswerStream
 from worker.engine.base import EngineBusy
 from worker.engine.limits import Limits
 from worker.engine.loading import LoadedModel
-from worker.engine.output import EngineFailed, EngineLoad, PromptError
+from worker.engine.output import EngineFailed, EngineLoad, PromptError, PromptStuck
+from worker.engine.preparation import Preparation
 from worker.engine.prompt import PromptReader
 from worker.engine.sequence import Events, Sequence, Stepper
 from worker.engine.settings import RequestSettings
@@ -23,6 +26,14 @@ logger = logging.getLogger(__name__)
 
 Encode = Callable[[PromptReader], list[int]]
 """Makes the prompt's ids, on the preparation thread."""
+
+
+class _Prompt(NamedTuple):
+    """A prompt made ready."""
+
+    ids: list[int]
+    in_reasoning: bool
+    """It ends where the model has begun to reason."""
 
 
 class Serving:
@@ -37,7 +48,7 @@ class Serving:
         self._thread = thread
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._preparation = ThreadPoolExecutor(1, "preparation")
+        self._preparation = Preparation()
         self._answers: dict[str, Answer] = {}
         self._sequences: dict[str, Sequence] = {}
         self._last_step = 0.0
@@ -64,13 +75,12 @@ class Serving:
         if not self._answers:
             self._last_step = time.monotonic()
         self._answers[request_id] = answer
-        reader, loop = self._model.reader, self._loop
-
-        def prepared(future: Future[list[int]]) -> None:
-            if not future.cancelled() and not loop.is_closed():
-                loop.call_soon_threadsafe(self._prepared, answer, settings, future)
-
-        self._preparation.submit(lambda: encode(reader)).add_done_callback(prepared)
+        self._preparation.submit(
+            partial(self._prompt, encode),
+            prompt_bytes,
+            partial(self._prepared, answer, settings),
+            partial(self._stuck, answer),
+        )
         return AnswerStream(answer, self.release)
 
     def abort(self, request_id: str, error: Exception) -> bool:
@@ -89,7 +99,7 @@ class Serving:
     def close(self, error: Exception) -> None:
         """End every request with `error`, and take no more."""
         self.abort_all(error)
-        self._preparation.shutdown(wait=False, cancel_futures=True)
+        self._preparation.close()
 
     def release(self, answer: Answer) -> None:
         """Give its place back, and end it in the engine if it is still there."""
@@ -129,7 +139,23 @@ class Serving:
     def _reserved(self) -> int:
         return sum(answer.reserved for answer in self._answers.values())
 
-    def _prepared(self, answer: Answer, settings: RequestSettings, future: Future[list[int]]) -> None:
+    def _prompt(self, encode: Encode) -> _Prompt:
+        ids = encode(self._model.reader)
+        mark = self._model.facts.syntax.opens_reasoning
+        return _Prompt(ids, self._model.reader.ends_in_reasoning(ids, mark))
+
+    def _stuck(self, answer: Answer, limit_s: float) -> None:
+        """The thread cannot be ended, so that no other prompt gets ready."""
+        why = f"a prompt was not ready within {limit_s:.0f} s"
+        logger.error("request %s: %s; only a new process helps", answer.request_id, why)
+        self._failure = EngineFailed(why)
+        self.abort(
+            answer.request_id,
+            PromptStuck(f"{why}: the model's chat template does not end with this conversation"),
+        )
+        self.abort_all(self._failure)
+
+    def _prepared(self, answer: Answer, settings: RequestSettings, future: Future[_Prompt]) -> None:
         if self._answers.get(answer.request_id) is not answer:
             return  # closed meanwhile
         try:
@@ -144,7 +170,9 @@ class Serving:
         if answer.ended:
             self.release(answer)
 
-    def _sequence(self, answer: Answer, settings: RequestSettings, prompt: list[int]) -> Sequence:
+    def _sequence(self, answer: Answer, settings: RequestSettings, ready: _Prompt) -> Sequence:
+        prompt = ready.ids
+        answer.in_reasoning = ready.in_reasoning
         facts = self._model.facts
         resumed = list(settings.resume_token_ids)
         if resumed:

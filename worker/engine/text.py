@@ -144,12 +144,13 @@ class TextEngine(BaseEngine):
     ) -> AsyncIterator[EngineOutput]:
         if images or videos:
             raise PromptError("this model takes text only, no images and no videos", "template")
+        options = kwargs.pop("chat_template_kwargs", None)
         settings = request_settings(max_tokens, temperature, top_p, kwargs.pop("stop", None), kwargs)
         native = self.preserve_native_tool_format
         size = sum(len(str(message.get("content") or "")) for message in messages)
         request_id = kwargs.get("request_id")
         return self._serving().admit(
-            lambda reader: reader.chat(messages, tools, native), size, settings, request_id
+            lambda reader: reader.chat(messages, tools, native, options), size, settings, request_id
         )
 
     async def abort_request(self, request_id: str) -> bool:

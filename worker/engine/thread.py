@@ -47,10 +47,11 @@ class EngineThread:
         """What to do between the work: called as long as it returns True, and after each work."""
         self._step = step
 
-    def end(self) -> None:
-        """Finish the work given so far, and end. Waits for it; not for the event loop."""
+    def end(self, *, wait: bool = True) -> None:
+        """Finish the work given so far, and end. To wait for it is not for the event loop."""
         self._work.put(None)
-        self._thread.join()
+        if wait:
+            self._thread.join()
 
     def _run(self) -> None:
         more = False

@@ -1,9 +1,11 @@
 """Conversations and texts to ids."""
 
+import itertools
+
 import pytest
 
 from worker.engine.output import PromptError
-from worker.engine.prompt import PromptReader, flat_message
+from worker.engine.prompt import PromptReader, template_message, template_variables
 
 
 class LetterTokenizer:
@@ -13,6 +15,9 @@ class LetterTokenizer:
 
     def encode(self, text, add_special_tokens):
         return [1] * add_special_tokens + [ord(letter) for letter in text]
+
+    def decode(self, ids, skip_special_tokens):
+        return "".join(map(chr, ids))
 
     def apply_chat_template(self, messages, tools, add_generation_prompt, tokenize):
         if any(message["role"] == "refused" for message in messages):
@@ -75,10 +80,69 @@ RESULT = {"role": "tool", "name": "add", "tool_call_id": "1", "content": "2"}
 
 
 def test_tool_messages_become_text():
-    assert flat_message(CALL, False) == {"role": "assistant", "content": '[call add: {"a": 1}]'}
-    assert flat_message(RESULT, False) == {"role": "user", "content": "[result of add]\n2"}
+    assert template_message(CALL, False) == {"role": "assistant", "content": '[call add: {"a": 1}]'}
+    assert template_message(RESULT, False) == {"role": "user", "content": "[result of add]\n2"}
 
 
 def test_tool_messages_stay_as_they_are_where_the_model_has_a_form_for_them():
-    assert flat_message(CALL, True) == CALL
-    assert flat_message(RESULT, True) == RESULT
+    call = template_message(CALL, True)
+    assert call["tool_calls"] == [{"id": "1", "function": {"name": "add", "arguments": {"a": 1}}}]
+    assert template_message(RESULT, True) == RESULT
+
+
+@pytest.mark.parametrize("arguments", ["{", "", "[1]", None, {"a": 1}, '{"a": 1}'])
+def test_fc69_a_template_always_finds_an_object_for_arguments(arguments):
+    call = {"id": "1", "function": {"name": "add", "arguments": arguments}}
+    message = template_message({"role": "assistant", "content": "", "tool_calls": [call]}, True)
+    assert isinstance(message["tool_calls"][0]["function"]["arguments"], dict)
+
+
+class StrictTokenizer(LetterTokenizer):
+    """A template that wants roles to alternate, and no system."""
+
+    def apply_chat_template(self, messages, tools, add_generation_prompt, tokenize, **_variables):
+        roles = [message["role"] for message in messages]
+        if "system" in roles:
+            raise ValueError("no system, please")
+        if any(first == second for first, second in itertools.pairwise(roles)):
+            raise ValueError("roles must alternate")
+        return "|".join(message["content"] for message in messages)
+
+
+def test_fc62_neighbours_of_one_role_are_merged_for_a_template_that_refuses_them():
+    strict = PromptReader(StrictTokenizer(), 200)
+    turns = [{"role": role, "content": content} for role, content in (("user", "a"), ("user", "b"))]
+    assert "".join(map(chr, strict.chat(turns, None, True))) == "a\n\nb"
+
+
+def test_fc62_what_a_template_refuses_in_any_form_is_told_in_its_own_words():
+    strict = PromptReader(StrictTokenizer(), 200)
+    turns = [{"role": role, "content": "x"} for role in ("system", "user", "user")]
+    with pytest.raises(PromptError, match="no system, please") as caught:
+        strict.chat(turns, None, True)
+    assert caught.value.reason == "template"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"chat_template": "{{ 1 }}"},
+        {"tokenize": True},
+        {"continue_final_message": True, "add_generation_prompt": True},
+    ],
+)
+def test_variables_that_are_not_the_clients_are_refused(options):
+    with pytest.raises(PromptError) as caught:
+        reader().chat([{"role": "user", "content": "a"}], None, True, options)
+    assert caught.value.reason == "settings"
+
+
+def test_the_clients_variables_reach_the_template():
+    assert template_variables({"enable_thinking": False, "nothing": None}) == {"enable_thinking": False}
+    assert template_variables({"continue_final_message": True})["add_generation_prompt"] is False
+
+
+@pytest.mark.parametrize(("text", "inside"), [("x<t>\n", True), ("x<t>\n\n</t>\n", False), ("<t> x", False)])
+def test_whether_a_prompt_ends_in_reasoning_is_read_from_its_end(text, inside):
+    assert reader().ends_in_reasoning([ord(letter) for letter in text], "<t>") is inside
+    assert not reader().ends_in_reasoning([ord(letter) for letter in text], None)
