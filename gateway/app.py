@@ -9,8 +9,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway import admin
 from gateway.admin import Admin
+from gateway.body import Intake
 from gateway.chat import ChatCompletions
 from gateway.cluster import Cluster
+from gateway.dialects.anthropic_answer import Messages
+from gateway.dialects.openai_completions import Completions
+from gateway.dialects.openai_responses_answer import Responses
+from gateway.generation import Generation
 from gateway.metrics import Metrics
 from gateway.middleware import Entrance
 from gateway.routes import Pages, routes
@@ -23,8 +28,21 @@ def make_app(
 ) -> ASGIApp:
     """`connections` tells how many are open at the moment."""
     metrics = Metrics(cluster)
-    chat = ChatCompletions(cluster, metrics, limits)
-    paths = routes(Pages(cluster, metrics), chat) + admin.routes(actions)
+    intake = Intake(limits)
+    responses = Responses()
+    chat = ChatCompletions(cluster, metrics, limits, intake)
+    endpoints: dict[str, ASGIApp] = {
+        "/chat/completions": chat,
+        **{
+            path: Generation(dialect, cluster, metrics, limits, intake)
+            for path, dialect in (
+                ("/completions", Completions()),
+                ("/responses", responses),
+                ("/messages", Messages(drop_billing_line=True)),
+            )
+        },
+    }
+    paths = routes(Pages(cluster, metrics, responses.store), endpoints) + admin.routes(actions)
     router = Router(paths, redirect_slashes=False, default=_unknown_url)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -27,11 +27,11 @@ logger = logging.getLogger(__name__)
 class ChatCompletions:
     """The endpoint. Holds nothing of a request when it is over."""
 
-    def __init__(self, cluster: Cluster, metrics: Metrics, limits: LimitsConfig) -> None:
+    def __init__(self, cluster: Cluster, metrics: Metrics, limits: LimitsConfig, intake: Intake) -> None:
         self._cluster = cluster
         self._metrics = metrics
         self._limits = limits
-        self._intake = Intake(limits)
+        self._intake = intake
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply: Reply = scope["state"]["reply"]

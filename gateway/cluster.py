@@ -16,7 +16,7 @@ from gateway.dispatch import Dispatcher
 from gateway.flight import Sent
 from gateway.membership import Membership
 from gateway.registry import Registry, WorkerView
-from gateway.stream import Stream
+from gateway.stream import Stream, Waker
 from protocol import __version__
 from protocol.addresses import is_loopback, split_http
 from protocol.config import ClusterConfig, WorkerConfig
@@ -56,12 +56,12 @@ class Cluster:
         """These, and only these, nobody starts: requests do not wait for them."""
         self.catalog.mark_down(worker_ids, self._clock())
 
-    def open(self, request: Generate, size: int, *, live: bool) -> Stream:
+    def open(self, request: Generate, size: int, *, live: bool, waker: Waker | None = None) -> Stream:
         """The stream of the answer. Raises `ClusterError`. Call `close` in any case."""
         if self.stopping:
             message = "this gateway is shutting down; ask again, or ask another"
             raise ClusterError(ErrorCode.SHUTTING_DOWN, message)
-        stream = Stream(self._limits, self._clock, live=live)
+        stream = Stream(self._limits, self._clock, live=live, waker=waker)
         self.dispatcher.submit(request, stream, size, self._clock())
         self._streams[request.request_id] = stream
         return stream

@@ -1,10 +1,11 @@
-"""The one table from what went wrong to what the client reads, and the body in OpenAI's shape."""
+"""The one table from what went wrong to what the client reads, in the shape of each dialect."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 import msgspec
 
@@ -28,6 +29,19 @@ class Failure:
     """Another try may succeed: the answer says when."""
     never_retry: bool = False
     """Clients would repeat this status by themselves, in vain: the answer forbids it."""
+    anthropic: int | None = None
+    """The status in Anthropic's dialect, where it is another one."""
+    responses: int | None = None
+    """The same for OpenAI's responses: their best known client never repeats a 429."""
+
+
+class Shape(Enum):
+    """Whose clients read the error."""
+
+    OPENAI = "openai"
+    RESPONSES = "responses"
+    ANTHROPIC = "anthropic"
+    OLLAMA = "ollama"
 
 
 _CLIENT = "invalid_request_error"
@@ -46,16 +60,34 @@ TABLE: Mapping[ErrorCode, Failure] = {
     ErrorCode.REQUEST_TOO_LARGE: Failure(413, _CLIENT, "request_too_large"),
     ErrorCode.UNSUPPORTED_MEDIA_TYPE: Failure(415, _CLIENT, "unsupported_media_type"),
     ErrorCode.RATE_LIMITED: Failure(429, "rate_limit_error", "rate_limit_exceeded", retry_after=True),
-    ErrorCode.OVERLOADED: Failure(429, "rate_limit_error", "rate_limit_exceeded", retry_after=True),
-    ErrorCode.QUEUE_TIMEOUT: Failure(503, _SERVER, "queue_timeout", retry_after=True),
-    ErrorCode.NO_WORKER_AVAILABLE: Failure(503, _SERVER, "no_worker_available", retry_after=True),
+    ErrorCode.OVERLOADED: Failure(
+        429, "rate_limit_error", "rate_limit_exceeded", retry_after=True, anthropic=529, responses=503
+    ),
+    ErrorCode.QUEUE_TIMEOUT: Failure(503, _SERVER, "queue_timeout", retry_after=True, anthropic=529),
+    ErrorCode.NO_WORKER_AVAILABLE: Failure(
+        503, _SERVER, "no_worker_available", retry_after=True, anthropic=529
+    ),
     ErrorCode.MODEL_LOADING: Failure(503, _SERVER, "model_loading", retry_after=True),
-    ErrorCode.SHUTTING_DOWN: Failure(503, _SERVER, "shutting_down", retry_after=True),
-    ErrorCode.WORKER_LOST: Failure(502, _SERVER, "worker_lost"),
+    ErrorCode.SHUTTING_DOWN: Failure(503, _SERVER, "shutting_down", retry_after=True, anthropic=529),
+    ErrorCode.WORKER_LOST: Failure(502, _SERVER, "worker_lost", anthropic=500),
     ErrorCode.DEADLINE_EXCEEDED: Failure(504, "timeout_error", "deadline_exceeded", never_retry=True),
     ErrorCode.ENGINE_FAILED: Failure(500, _SERVER, "internal_error"),
     ErrorCode.INTERNAL_ERROR: Failure(500, _SERVER, "internal_error"),
     ErrorCode.CLIENT_CLOSED_REQUEST: Failure(499, _CLIENT, "client_closed_request"),
+}
+
+
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
 }
 
 
@@ -68,22 +100,50 @@ class Answer:
     body: bytes
 
 
-def error_object(error: ClusterError) -> dict[str, object]:
-    """`{"error": {...}}` with all four keys."""
+def shape_of(path: str) -> Shape:
+    """Which clients ask at a path (as `middleware.plain_path` leaves it)."""
+    first = path.split("/", 2)[1] if path.startswith("/") else path
+    return _SHAPES.get(first, Shape.OPENAI)
+
+
+_SHAPES = {"messages": Shape.ANTHROPIC, "responses": Shape.RESPONSES, "api": Shape.OLLAMA}
+
+
+def status_of(error: ClusterError, shape: Shape) -> int:
     failure = TABLE[error.code]
-    fields = {
+    if shape is Shape.ANTHROPIC:
+        return failure.anthropic or failure.status
+    if shape is Shape.RESPONSES:
+        return failure.responses or failure.status
+    return failure.status
+
+
+def error_fields(error: ClusterError) -> dict[str, object]:
+    """The four keys that OpenAI's clients read."""
+    failure = TABLE[error.code]
+    return {
         "message": error.message,
         "type": failure.type,
         "param": error.param,
         "code": error.reason or failure.code,
     }
-    return {"error": fields}
 
 
-def render(error: ClusterError) -> Answer:
+def error_object(error: ClusterError, shape: Shape = Shape.OPENAI, request_id: str = "") -> dict[str, object]:
+    """The body of an error."""
+    if shape is Shape.OLLAMA:
+        return {"error": error.message}
+    if shape is not Shape.ANTHROPIC:
+        return {"error": error_fields(error)}
+    kind = _ANTHROPIC_TYPES.get(status_of(error, shape), "invalid_request_error")
+    body: dict[str, object] = {"type": "error", "error": {"type": kind, "message": error.message}}
+    return body | {"request_id": request_id} if request_id else body
+
+
+def render(error: ClusterError, shape: Shape = Shape.OPENAI, request_id: str = "") -> Answer:
     """The whole answer to a request that failed before its status was sent."""
     failure = TABLE[error.code]
-    body = msgspec.json.encode(error_object(error))
+    body = msgspec.json.encode(error_object(error, shape, request_id))
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if failure.retry_after:
         wait_s = DEFAULT_RETRY_AFTER_S if error.retry_after_s is None else max(0.001, error.retry_after_s)
@@ -91,4 +151,4 @@ def render(error: ClusterError) -> Answer:
         headers.append((b"retry-after-ms", b"%d" % math.ceil(wait_s * 1000)))
     if failure.never_retry:
         headers.append((b"x-should-retry", b"false"))
-    return Answer(failure.status, headers, body)
+    return Answer(status_of(error, shape), headers, body)

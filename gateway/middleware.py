@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.body import Headers, discard_body, header
-from gateway.failures import render
+from gateway.failures import Shape, render, shape_of
 from protocol.errors import ClusterError, ErrorCode
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,12 @@ class Reply:
     """
 
     def __init__(
-        self, send: Send, request_id: str, extra: list[tuple[bytes, bytes]], cut: Callable[[], None]
+        self,
+        send: Send,
+        request_id: str,
+        extra: list[tuple[bytes, bytes]],
+        cut: Callable[[], None],
+        shape: Shape = Shape.OPENAI,
     ) -> None:
         self.raw = send
         self.cut = cut
@@ -58,6 +63,7 @@ class Reply:
         self.told: dict[str, str | int | float] = {}
         """What the access line says of the request beyond ids, status and time."""
         self._extra = extra
+        self.shape = shape
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -78,7 +84,7 @@ class Reply:
         """Answer with the error, unless the status has gone out."""
         if self.status:
             return
-        answer = render(error)
+        answer = render(error, self.shape, self.request_id)
         self.closes = self.closes or error.code in _CLOSES
         await self.send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
         too_large = error.code is ErrorCode.REQUEST_TOO_LARGE
@@ -101,7 +107,7 @@ class Entrance:
         began = time.monotonic()
         scope["path"] = path = plain_path(scope["path"])
         extra = [] if path.startswith("/admin") else _CORS
-        reply = Reply(send, request_id(scope["headers"]), extra, scope["state"]["cut"])
+        reply = Reply(send, request_id(scope["headers"]), extra, scope["state"]["cut"], shape_of(path))
         scope["state"] = {"reply": reply}
         try:
             await self._answer(scope, receive, reply)
@@ -132,14 +138,16 @@ class Entrance:
                 raise
             allowed = (error.headers or {}).get("Allow", "")
             message = f"{scope['method']} is not possible here; use {allowed}"
-            answer = render(ClusterError(ErrorCode.METHOD_NOT_ALLOWED, message))
+            answer = render(
+                ClusterError(ErrorCode.METHOD_NOT_ALLOWED, message), reply.shape, reply.request_id
+            )
             await reply.whole(405, [*answer.headers, (b"allow", allowed.encode())], answer.body)
 
 
 def plain_path(path: str) -> str:
-    """One spelling for each path: no `/v1`, no doubled or trailing slash."""
+    """One spelling for each path: no `/v1` (nor two, of a base URL that has one), no doubled slash."""
     path = re.sub(r"/{2,}", "/", path)
-    if path == "/v1" or path.startswith("/v1/"):
+    while path == "/v1" or path.startswith("/v1/"):
         path = path[3:]
     return path.rstrip("/") or "/"
 

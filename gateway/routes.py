@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
-from gateway.chat import ChatCompletions
 from gateway.cluster import Cluster
+from gateway.dialects.response_store import ResponseStore
 from gateway.metrics import CONTENT_TYPE, Metrics
 from protocol import __version__
 from protocol.addresses import is_loopback
@@ -52,7 +54,6 @@ def model_object(cluster: Cluster, name: str, aliases: list[str]) -> dict[str, A
         "state": "loaded" if loaded else "not-loaded",
         "input_modalities": list(card.modalities) if card else ["text"],
         "output_modalities": ["text"],
-        "capabilities": ["tool_use"] if card and card.tools else [],
         "meta": {"n_ctx": length, "n_ctx_train": length},
     }
 
@@ -60,9 +61,10 @@ def model_object(cluster: Cluster, name: str, aliases: list[str]) -> dict[str, A
 class Pages:
     """The handlers, over one cluster."""
 
-    def __init__(self, cluster: Cluster, metrics: Metrics) -> None:
+    def __init__(self, cluster: Cluster, metrics: Metrics, responses: ResponseStore) -> None:
         self._cluster = cluster
         self._metrics = metrics
+        self._responses = responses
 
     async def root(self, request: Request) -> Response:
         return json_response({"name": "studiofleet", "version": __version__})
@@ -86,6 +88,18 @@ class Pages:
         name = self._cluster.catalog.named(request.path_params["model"])
         return json_response(model_object(self._cluster, name, self._cluster.catalog.models()[name]))
 
+    async def response(self, request: Request) -> Response:
+        """One that is kept: told, or forgotten."""
+        response_id = request.path_params["response"]
+        kept = self._responses.get(response_id)
+        if kept is None:
+            message = f"the response {response_id[:80]!r} is not kept here (any more)"
+            raise ClusterError(ErrorCode.UNKNOWN_URL, message, reason="not_found")
+        if request.method == "DELETE":
+            self._responses.forget(response_id)
+            return json_response({"id": response_id, "object": "response", "deleted": True})
+        return Response(kept.body, media_type="application/json")
+
     async def live(self, request: Request) -> Response:
         return json_response({"status": "ok"})
 
@@ -106,10 +120,11 @@ class Pages:
         return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE.decode()})
 
 
-def routes(pages: Pages, chat: ChatCompletions) -> list[Route]:
-    """Paths as `middleware.plain_path` leaves them."""
+def routes(pages: Pages, endpoints: Mapping[str, ASGIApp]) -> list[Route]:
+    """Paths as `middleware.plain_path` leaves them. The endpoints are those that generate."""
     return [
-        Route("/chat/completions", chat, methods=["POST"]),
+        *(Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()),
+        Route("/responses/{response}", pages.response, methods=["GET", "DELETE"]),
         Route("/models", pages.models),
         Route("/models/{model:path}", pages.model),
         Route("/health", pages.live),

@@ -8,22 +8,44 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from gateway.pieces import Piece, joined
 from gateway.registry import WorkerView
 from protocol.config import LimitsConfig
 from protocol.errors import ClusterError
 from protocol.messages import Delta, Finished, Started
+from protocol.values import Usage
+
+
+class Waker:
+    """Wakes the one who waits for news of any of the streams that share it."""
+
+    def __init__(self) -> None:
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def changed(self) -> None:
+        """Wait for news. What came before the call is none: look first."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 class Stream:
     """One request's answer so far. Everything happens on the event loop."""
 
-    def __init__(self, limits: LimitsConfig, clock: Callable[[], float], *, live: bool) -> None:
+    def __init__(
+        self, limits: LimitsConfig, clock: Callable[[], float], *, live: bool, waker: Waker | None = None
+    ) -> None:
         self._limits = limits
         self._clock = clock
         self._live = live
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
-        self._waiter: asyncio.Future[None] | None = None
+        self._deltas: list[Delta] = []
+        self._waker = waker or Waker()
         self._cut: Callable[[], None] | None = None
         self._size = 0
         self._quiet_since = clock()
@@ -32,6 +54,8 @@ class Stream:
         self._first_token_at: float | None = None
         self._attempts = 0
         self.worker: WorkerView | None = None
+        self.prompt = Usage()
+        """The tokens of the prompt, known once a worker has begun."""
         self.end: Finished | None = None
         self.error: ClusterError | None = None
         self.gone = False
@@ -45,6 +69,7 @@ class Stream:
 
     def started(self, worker: WorkerView, message: Started) -> None:
         self.worker = worker
+        self.prompt = Usage(prompt_tokens=message.prompt_tokens, cached_tokens=message.cached_tokens)
         self._started_at = self._clock()
         self._attempts = message.attempt + 1
         self._wake()
@@ -52,12 +77,10 @@ class Stream:
     def delta(self, delta: Delta) -> None:
         if self._first_token_at is None:
             self._first_token_at = self._clock()
-        if delta.text:
-            self._text.append(delta.text)
-        if delta.reasoning:
-            self._reasoning.append(delta.reasoning)
-        if self._live and (delta.text or delta.reasoning):
-            self._size += len(delta.text) + len(delta.reasoning)
+        self._deltas.append(delta)
+        size = len(delta.text) + len(delta.reasoning) + sum(len(c.arguments) + 1 for c in delta.tool_calls)
+        if self._live and size:
+            self._size += size
             self._wake()
 
     def finished(self, worker: WorkerView, message: Finished) -> None:
@@ -117,20 +140,18 @@ class Stream:
         return told
 
     async def changed(self) -> None:
-        """Wait for news. What came before the call is none: look first."""
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        await self._waker.changed()
+
+    def pieces(self) -> list[Piece]:
+        """What came since the last call."""
+        deltas, self._deltas = self._deltas, []
+        self._size = 0
+        return joined(deltas)
 
     def take(self) -> tuple[str, str]:
         """Text and reasoning since the last call."""
-        text, reasoning = "".join(self._text), "".join(self._reasoning)
-        self._text.clear()
-        self._reasoning.clear()
-        self._size = 0
-        return text, reasoning
+        pieces = self.pieces()
+        return "".join(piece.text for piece in pieces), "".join(piece.reasoning for piece in pieces)
 
     def writing(self, cut: Callable[[], None]) -> None:
         """A write begins, to a connection that `cut` ends."""
@@ -142,5 +163,4 @@ class Stream:
         self.silent = False
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._waker.wake()

@@ -26,7 +26,7 @@ _NAMES: Mapping[type, str] = {
 
 _SHORT = 1_000_000
 """Bytes of a field that holds no conversation."""
-_LONG_FIELDS = ("messages",)
+_LONG_FIELDS = ("messages", "system", "prompt", "input", "instructions")
 
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 

@@ -198,7 +198,8 @@ class FakeEngine(BaseEngine):
         limit = self._options.max_model_len
         if limit is not None and prompt_tokens >= limit:
             raise PromptError(
-                f"maximum context length is {limit} tokens, and the prompt has {prompt_tokens}",
+                f"prompt is too long: {prompt_tokens} tokens > {limit} maximum"
+                f" (this model's maximum context length is {limit} tokens); shorten the prompt",
                 "context_length_exceeded",
             )
         stream = FakeStream(self._core)

@@ -52,8 +52,9 @@ class Limits:
         room = min(bounds) - prompt_tokens
         if room <= 0:
             raise PromptError(
-                f"the maximum context length is {min(bounds)} tokens, and the prompt has {prompt_tokens};"
-                " shorten the prompt",
+                # In the words by which agents of two vendors know that they have to shorten it.
+                f"prompt is too long: {prompt_tokens} tokens > {min(bounds)} maximum"
+                f" (this model's maximum context length is {min(bounds)} tokens); shorten the prompt",
                 "context_length_exceeded",
             )
         return min(max_tokens, room)

@@ -64,7 +64,7 @@ def test_a_prompt_longer_than_the_context_names_both_numbers():
     engine = FakeEngine("m", max_model_len=5)
 
     async def case():
-        with pytest.raises(PromptError, match="length is 5 tokens, and the prompt has 10") as error:
+        with pytest.raises(PromptError, match="10 tokens > 5 maximum") as error:
             await engine.generate("w" + " w" * 9)
         return error.value.reason
 

@@ -1,0 +1,126 @@
+"""All answers to one request: one `Generate` each, so that each can be rejected and retried by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gateway.cluster import Cluster
+from gateway.dialects.base import Asked, total
+from gateway.registry import WorkerView
+from gateway.stream import Stream, Waker
+from protocol.errors import ClusterError
+from protocol.messages import Generate
+from protocol.values import Usage
+
+_SEEDS = 2**63
+
+
+def generates(asked: Asked, request_id: str, model: str, seed: int, time_left_s: float) -> list[Generate]:
+    """What the workers are asked: each prompt `n` times, with seeds in a row."""
+    prompts: Sequence[str | tuple[int, ...] | None] = asked.prompts or (None,)
+    return [
+        Generate(
+            request_id=request_id if number == 0 else f"{request_id}.{number}",
+            attempt=0,
+            model=model,
+            sampling=asked.sampling,
+            seed=(seed + number) % _SEEDS,
+            messages=asked.messages,
+            prompt=prompt,
+            tools=asked.tools,
+            tool_choice=asked.tool_choice,
+            template_options=asked.template_options,
+            time_left_s=time_left_s,
+        )
+        for number, prompt in enumerate(prompt for prompt in prompts for _ in range(asked.n))
+    ]
+
+
+class Choices:
+    """The streams of all answers as one. Call `close` in any case."""
+
+    def __init__(self, cluster: Cluster, asked: Asked) -> None:
+        self._cluster = cluster
+        self._n = asked.n
+        self._live = asked.stream
+        self._waker = Waker()
+        self._ids: list[str] = []
+        self.streams: list[Stream] = []
+
+    def open(self, requests: Sequence[Generate], size: int) -> None:
+        """Raises `ClusterError` when one of them finds no place at all."""
+        for request in requests:
+            stream = self._cluster.open(request, size // len(requests), live=self._live, waker=self._waker)
+            self._ids.append(request.request_id)
+            self.streams.append(stream)
+
+    def close(self) -> None:
+        for request_id in self._ids:
+            self._cluster.close(request_id)
+
+    async def changed(self) -> None:
+        """Wait for news of any. What came before the call is none: look first."""
+        await self._waker.changed()
+
+    @property
+    def worker(self) -> WorkerView | None:
+        """Where the first one is that began."""
+        return next((stream.worker for stream in self.streams if stream.worker is not None), None)
+
+    @property
+    def prompt(self) -> Usage:
+        """The tokens of the prompt of the first one that began."""
+        return next((stream.prompt for stream in self.streams if stream.worker is not None), Usage())
+
+    @property
+    def error(self) -> ClusterError | None:
+        """What ends all of them, as an answer with a hole is none."""
+        return next((stream.error for stream in self.streams if stream.error is not None), None)
+
+    @property
+    def gone(self) -> bool:
+        return any(stream.gone for stream in self.streams)
+
+    @property
+    def silent(self) -> bool:
+        return any(stream.silent for stream in self.streams)
+
+    @property
+    def overrun(self) -> bool:
+        return any(stream.overrun for stream in self.streams)
+
+    @property
+    def is_over(self) -> bool:
+        return all(stream.is_over for stream in self.streams) or self.gone or self.error is not None
+
+    @property
+    def usage(self) -> Usage:
+        """Of all that are complete."""
+        return total([stream.end.usage for stream in self.streams if stream.end is not None], self._n)
+
+    def seconds(self) -> tuple[float | None, float]:
+        """To the first token of any, and until now."""
+        times = [stream.seconds() for stream in self.streams]
+        return min((first for first, _ in times if first is not None), default=None), times[0][1]
+
+    def account(self) -> dict[str, str | int | float]:
+        """What the log tells of them: the first one's, and their number where there are several."""
+        if not self.streams:
+            return {}
+        told = self.streams[0].account()
+        if len(self.streams) > 1:
+            told |= {"choices": len(self.streams), "completion_tokens": self.usage.completion_tokens}
+        return told
+
+    def leave(self) -> None:
+        """The client is gone."""
+        for stream in self.streams:
+            stream.leave()
+
+    def writing(self, cut: Callable[[], None]) -> None:
+        for stream in self.streams:
+            stream.writing(cut)
+
+    def written(self) -> None:
+        for stream in self.streams:
+            stream.written()

@@ -1,0 +1,178 @@
+"""The conversation of an Anthropic request: system, turns and content blocks to `ChatMessage`."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+
+from gateway.dialects.fields import Fields, missing, unsupported, wrong_type, wrong_value
+from protocol.values import ChatMessage, ToolCall
+
+logger = logging.getLogger(__name__)
+
+_BILLING = "x-anthropic-billing-header:"
+_NO_IMAGES = "[an image, which this model cannot see]"
+_ROLES = ("user", "assistant", "system")
+
+
+def parse_conversation(fields: Fields, *, drop_billing_line: bool) -> tuple[ChatMessage, ...]:
+    """Raises `ClusterError` with the path of the fault."""
+    system = _system(fields, drop_billing_line)
+    found = [ChatMessage(role="system", content=system)] if system else []
+    turns = fields.items("messages")
+    if turns is None:
+        raise missing("messages")
+    if not turns:
+        raise wrong_value("messages", "must have at least one message")
+    for index, value in enumerate(turns):
+        found += _turn(value, f"messages[{index}]", found)
+    return tuple(found)
+
+
+def _system(fields: Fields, drop_billing_line: bool) -> str:
+    value = fields.raw("system")
+    if value is None:
+        return ""
+    texts = [value] if isinstance(value, str) else _texts(value, fields.path("system"))
+    if drop_billing_line and texts and texts[0].startswith(_BILLING):
+        # It changes with each request, so that no prefix would ever be found again.
+        texts[0] = texts[0].partition("\n")[2]
+    return "\n".join(text for text in texts if text)
+
+
+def _turn(value: Any, path: str, before: list[ChatMessage]) -> list[ChatMessage]:
+    if not isinstance(value, dict):
+        raise wrong_type(path, "an object", value)
+    fields = Fields(value, path)
+    role = fields.text("role")
+    if role is None:
+        raise missing(fields.path("role"))
+    if role not in _ROLES:
+        raise wrong_value(fields.path("role"), f"must be one of {', '.join(_ROLES)}")
+    content = fields.raw("content")
+    if content is None:
+        raise missing(fields.path("content"))
+    if isinstance(content, str):
+        return [ChatMessage(role=role, content=content)]
+    blocks = _blocks(content, fields.path("content"))
+    if role == "assistant":
+        return [_assistant(blocks)]
+    results = [_tool_result(block) for block in blocks if block.raw("type") == "tool_result"]
+    texts = [text for block in blocks if (text := _text(block)) is not None]
+    turns = _in_order_of_calls(results, before) if role == "user" else results
+    # A turn of results alone has no words of the user.
+    if texts or not results:
+        turns.append(ChatMessage(role=role, content="\n".join(texts)))
+    return turns
+
+
+def _in_order_of_calls(results: list[ChatMessage], before: list[ChatMessage]) -> list[ChatMessage]:
+    """Strict templates take each result at its call's place; those of unknown calls come last."""
+    calls = before[-1].tool_calls if before else ()
+    order = {call.id: place for place, call in enumerate(calls)}
+    return sorted(results, key=lambda result: order.get(result.tool_call_id, len(order)))
+
+
+def _assistant(blocks: list[Fields]) -> ChatMessage:
+    texts, thoughts, calls = [], [], []
+    for block in blocks:
+        kind = block.raw("type")
+        if kind == "thinking":
+            thoughts.append(block.text("thinking") or "")
+        elif kind == "tool_use":
+            calls.append(_tool_call(block))
+        elif (text := _text(block)) is not None:
+            texts.append(text)
+    return ChatMessage(
+        role="assistant", content="".join(texts), reasoning="".join(thoughts), tool_calls=tuple(calls)
+    )
+
+
+def _tool_call(block: Fields) -> ToolCall:
+    name = block.text("name")
+    if name is None:
+        raise missing(block.path("name"))
+    given = block.raw("input")
+    arguments = given if isinstance(given, str) else msgspec.json.encode(given or {}).decode()
+    return ToolCall(id=block.text("id") or "", name=name, arguments=arguments)
+
+
+def _tool_result(block: Fields) -> ChatMessage:
+    call_id = block.text("tool_use_id")
+    if call_id is None:
+        raise missing(block.path("tool_use_id"))
+    content = block.raw("content")
+    if content is None or isinstance(content, str):
+        text = content or ""
+    else:
+        text = "\n".join(_texts(content, block.path("content"), images=_NO_IMAGES))
+    if block.flag("is_error"):
+        text = f"Error: {text}"
+    return ChatMessage(role="tool", content=text, tool_call_id=call_id)
+
+
+def _texts(value: Any, path: str, images: str | None = None) -> list[str]:
+    return [text for block in _blocks(value, path) if (text := _text(block, images)) is not None]
+
+
+def _blocks(value: Any, path: str) -> list[Fields]:
+    if not isinstance(value, list):
+        raise wrong_type(path, "a string or an array of blocks", value)
+    blocks = []
+    for index, item in enumerate(value):
+        if not isinstance(item, dict):
+            raise wrong_type(f"{path}[{index}]", "an object", item)
+        block = Fields(item, f"{path}[{index}]")
+        if block.text("type") is None:
+            raise missing(block.path("type"))
+        blocks.append(block)
+    return blocks
+
+
+def _text(block: Fields, images: str | None = None) -> str | None:
+    """What a block says in words; None for one that says nothing or is of a kind unknown to us.
+
+    `images` stands where an image is; without it, images are refused.
+    """
+    kind = block.text("type") or ""
+    if kind == "text":
+        text = block.text("text")
+        if text is None:
+            raise missing(block.path("text"))
+        return text
+    if kind == "image":
+        if images is None:
+            raise _text_only(block, "image")
+        return images
+    if kind == "document":
+        return _document(block)
+    if kind not in ("tool_result", "tool_use", "thinking", "redacted_thinking"):
+        logger.debug("a block of the kind %.40r is left out", kind)
+        # Later kinds, such as search results, may bring words along.
+        content = block.raw("content")
+        if isinstance(content, list):
+            return "\n".join(part["text"] for part in content if _has_text(part)) or None
+    return None
+
+
+def _document(block: Fields) -> str:
+    source = block.object("source")
+    kind = source.text("type") if source is not None else None
+    if source is None or kind not in ("text", "content"):
+        raise _text_only(block, f"document of the kind {(kind or 'none')[:40]!r}")
+    if kind == "text":
+        return source.text("data") or ""
+    content = source.raw("content")
+    return content if isinstance(content, str) else "\n".join(_texts(content, source.path("content")))
+
+
+def _has_text(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+def _text_only(block: Fields, what: str) -> Exception:
+    return unsupported(
+        block.path("type"), f"is {what}, but this model takes text only", reason="unsupported_value"
+    )

@@ -1,0 +1,114 @@
+"""Anthropic's messages, the request: bytes to a checked `Asked`, for an answer or for its count.
+
+What belongs to the vendor's own service (caching marks, server tools, betas) is left out in silence:
+agents send new such fields each month.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.dialects.anthropic_content import parse_conversation
+from gateway.dialects.base import Asked
+from gateway.dialects.fields import Body, Fields, missing, unsupported, wrong_type, wrong_value
+from protocol.values import SamplingParams, ToolSpec
+
+_INT64 = 2**63
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+def parse(body: bytes, *, drop_billing_line: bool = True) -> Asked:
+    """Raises `ClusterError` with the path of the fault."""
+    fields = Body(body)
+    max_tokens = fields.integer("max_tokens", 1, _INT64 - 1)
+    if max_tokens is None:
+        raise missing("max_tokens")
+    asked = parse_countable(fields, drop_billing_line=drop_billing_line)
+    _refuse_formats(fields)
+    temperature = fields.number("temperature", 0, 2)
+    top_p = fields.number("top_p", 0, 1)
+    sampling = SamplingParams(
+        max_tokens=max_tokens,
+        temperature=1.0 if temperature is None else temperature,
+        top_p=1.0 if top_p is None else top_p,
+        top_k=max(0, fields.integer("top_k", -1, _INT64 - 1) or 0),
+        stop=_stop(fields),
+    )
+    return msgspec.structs.replace(asked, sampling=sampling, stream=fields.flag("stream"))
+
+
+def parse_countable(fields: Fields, *, drop_billing_line: bool = True) -> Asked:
+    """All that decides how many tokens the prompt has."""
+    tools = _tools(fields)
+    return Asked(
+        model=fields.text("model"),
+        sampling=SamplingParams(),
+        messages=parse_conversation(fields, drop_billing_line=drop_billing_line),
+        tools=tools,
+        tool_choice=_tool_choice(fields, tools),
+        template_options=_thinking(fields),
+    )
+
+
+def _stop(fields: Fields) -> tuple[str, ...]:
+    stops = fields.items("stop_sequences") or []
+    for index, item in enumerate(stops):
+        if not isinstance(item, str):
+            raise wrong_type(f"stop_sequences[{index}]", "a string", item)
+    return tuple(dict.fromkeys(item for item in stops if item))
+
+
+def _tools(fields: Fields) -> tuple[ToolSpec, ...]:
+    """The client's own tools; those that the vendor's servers run do not exist here."""
+    found = []
+    for index, value in enumerate(fields.items("tools") or []):
+        path = f"tools[{index}]"
+        if not isinstance(value, dict):
+            raise wrong_type(path, "an object", value)
+        tool = Fields(value, path)
+        if tool.text("type") not in (None, "custom"):
+            continue
+        name = tool.text("name")
+        if not name:
+            raise missing(tool.path("name"))
+        schema = tool.object("input_schema")
+        found.append(
+            ToolSpec(
+                name=name,
+                description=tool.text("description") or "",
+                parameters={} if schema is None else value["input_schema"],
+            )
+        )
+    return tuple(found)
+
+
+def _tool_choice(fields: Fields, tools: tuple[ToolSpec, ...]) -> str:
+    choice = fields.object("tool_choice")
+    if choice is None:
+        return "auto"
+    kind = choice.text("type")
+    if kind == "tool":
+        name = choice.text("name")
+        if name not in [tool.name for tool in tools]:
+            raise wrong_value(choice.path("name"), f"is {name!r:.80}, which is not among the tools")
+        return f"named:{name}"
+    if kind not in _CHOICES:
+        raise wrong_value(choice.path("type"), "must be auto, any, tool or none")
+    if kind == "any" and not tools:
+        raise wrong_value("tool_choice", "needs tools")
+    return _CHOICES[kind]
+
+
+def _thinking(fields: Fields) -> dict[str, Any]:
+    """Kinds of thinking that come later count as thinking."""
+    thinking = fields.object("thinking")
+    kind = None if thinking is None else thinking.text("type")
+    return {} if kind is None else {"enable_thinking": kind != "disabled"}
+
+
+def _refuse_formats(fields: Fields) -> None:
+    config = fields.object("output_config")
+    if config is not None and config.object("format") is not None:
+        raise unsupported(config.path("format"), "is not available in this version; leave it out")

@@ -1,0 +1,128 @@
+"""OpenAI's responses, the request: bytes to a checked `ResponseRequest`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.dialects.base import Asked
+from gateway.dialects.fields import Body, Fields, unsupported, wrong_value
+from gateway.dialects.openai_responses_input import parse_input
+from gateway.dialects.openai_responses_tools import Tool, parse_tool_choice, parse_tools
+from gateway.dialects.response_store import ResponseStore
+from protocol.values import ChatMessage, SamplingParams
+
+_INT64 = 2**63
+_NOT_HERE = {
+    "background": "runs nothing in the background",
+    "conversation": "keeps no conversations; send previous_response_id, or the whole input",
+    "prompt": "has no stored prompts; send input",
+}
+_ECHOED = ("instructions", "max_output_tokens", "previous_response_id", "user", "metadata")
+
+
+class ResponseRequest(Asked, frozen=True, kw_only=True):
+    """One request for a response."""
+
+    declared: tuple[Tool, ...] = ()
+    turns: tuple[ChatMessage, ...] = ()
+    """The conversation without its instructions: what the next request may build on."""
+    echoed: dict[str, Any]
+    """What the answer repeats of the request."""
+    store: bool = True
+
+
+def parse(body: bytes, store: ResponseStore) -> ResponseRequest:
+    """Raises `ClusterError` with the path of the fault."""
+    fields = Body(body)
+    for name, message in _NOT_HERE.items():
+        if fields.raw(name):
+            raise unsupported(name, f"is not available: this server {message}")
+    turns = _history(fields, store) + parse_input(fields)
+    instructions = fields.text("instructions")
+    lead = (ChatMessage(role="system", content=instructions),) if instructions else ()
+    tools = parse_tools(fields)
+    sampling = _sampling(fields)
+    keep = fields.raw("store") is None or fields.flag("store")
+    return ResponseRequest(
+        model=fields.text("model"),
+        messages=lead + (turns or (ChatMessage(role="user"),)),  # without any input: a client's probe
+        sampling=sampling,
+        stream=fields.flag("stream"),
+        tools=tuple(tool.spec for tool in tools),
+        tool_choice=parse_tool_choice(fields, tools),
+        template_options=_template_options(fields),
+        declared=tools,
+        turns=turns,
+        echoed=_echoed(fields, sampling, keep),
+        store=keep,
+    )
+
+
+def _history(fields: Fields, store: ResponseStore) -> tuple[ChatMessage, ...]:
+    response_id = fields.text("previous_response_id")
+    if response_id is None:
+        return ()
+    kept = store.get(response_id)
+    if kept is None:
+        error = wrong_value(
+            "previous_response_id",
+            f"is {response_id[:80]!r}, which this server does not keep (any more); send the whole input",
+        )
+        error.reason = "previous_response_not_found"
+        raise error
+    return kept.turns
+
+
+def _sampling(fields: Fields) -> SamplingParams:
+    temperature = fields.number("temperature", 0, 2)
+    top_p = fields.number("top_p", 0, 1)
+    return SamplingParams(
+        max_tokens=fields.integer("max_output_tokens", 1, _INT64 - 1),
+        temperature=1.0 if temperature is None else temperature,
+        top_p=1.0 if top_p is None else top_p,
+    )
+
+
+def _template_options(fields: Fields) -> dict[str, Any]:
+    reasoning = fields.object("reasoning")
+    effort = None if reasoning is None else reasoning.text("effort")
+    if effort is None:
+        return {}
+    return {"enable_thinking": False} if effort == "none" else {"reasoning_effort": effort}
+
+
+def _echoed(fields: Fields, sampling: SamplingParams, store: bool) -> dict[str, Any]:
+    reasoning = fields.raw("reasoning") or {}
+    choice = fields.raw("tool_choice")
+    parallel = fields.raw("parallel_tool_calls") is None or fields.flag("parallel_tool_calls")
+    return {
+        **{name: fields.raw(name) for name in _ECHOED},
+        "metadata": fields.raw("metadata") or {},
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "tools": [_whole_tool(tool) for tool in fields.items("tools") or []],
+        "tool_choice": "auto" if choice is None else choice,
+        "parallel_tool_calls": parallel,
+        "reasoning": {"effort": reasoning.get("effort"), "summary": reasoning.get("summary")},
+        "text": {"format": {"type": "text"}, **_text_format(fields)},
+        "truncation": "disabled",
+        "background": False,
+        "store": store,
+    }
+
+
+def _text_format(fields: Fields) -> dict[str, Any]:
+    text = fields.object("text")
+    if text is None:
+        return {}
+    kind = text.object("format")
+    if kind is not None and kind.text("type") not in (None, "text"):
+        if kind.text("type") not in ("json_object", "json_schema"):
+            raise wrong_value(kind.path("type"), "must be text, json_object or json_schema")
+        raise unsupported(kind.path("type"), 'is available as "text" only in this version; leave it out')
+    verbosity = text.text("verbosity")
+    return {} if verbosity is None else {"verbosity": verbosity}
+
+
+def _whole_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    return {"parameters": None, "strict": None, **tool} if tool.get("type") == "function" else tool

@@ -1,0 +1,132 @@
+"""The input of an OpenAI response: items of a conversation to `ChatMessage`."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+
+from gateway.dialects.fields import Fields, missing, unsupported, wrong_type, wrong_value
+from protocol.values import ChatMessage, ToolCall
+
+logger = logging.getLogger(__name__)
+
+_ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+_TEXTS = {
+    "input_text": "text",
+    "output_text": "text",
+    "text": "text",
+    "summary_text": "text",
+    "reasoning_text": "text",
+    "refusal": "refusal",
+}
+_NO_IMAGES = "[an image, which this model cannot see]"
+
+
+def joined_name(namespace: str | None, name: str) -> str:
+    """The one name under which the model knows a tool of a group."""
+    return f"{namespace}__{name}" if namespace else name
+
+
+def parse_input(fields: Fields) -> tuple[ChatMessage, ...]:
+    """The turns of `input`. Raises `ClusterError` with the path of the fault."""
+    value = fields.raw("input")
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (ChatMessage(role="user", content=value),)
+    if not isinstance(value, list):
+        raise wrong_type("input", "a string or an array of items", value)
+    turns: list[ChatMessage] = []
+    for index, item in enumerate(value):
+        path = f"input[{index}]"
+        if not isinstance(item, dict):
+            raise wrong_type(path, "an object", item)
+        _add(turns, _turn(Fields(item, path)))
+    return tuple(turns)
+
+
+def _add(turns: list[ChatMessage], turn: ChatMessage | None) -> None:
+    """What the model thought, said and called in a row is one turn of it."""
+    if turn is None:
+        return
+    last = turns[-1] if turns else None
+    if last is None or (last.role, turn.role) != ("assistant", "assistant"):
+        turns.append(turn)
+        return
+    turns[-1] = ChatMessage(
+        role="assistant",
+        content="\n".join(str(part) for part in (last.content, turn.content) if part),
+        reasoning="\n".join(part for part in (last.reasoning, turn.reasoning) if part),
+        tool_calls=last.tool_calls + turn.tool_calls,
+    )
+
+
+def _turn(item: Fields) -> ChatMessage | None:
+    """None for items that say nothing to the model, and for kinds unknown to us."""
+    kind = item.text("type") or ("message" if item.raw("role") is not None else None)
+    if kind is None:
+        raise missing(item.path("type"))
+    match kind:
+        case "message":
+            return _message(item)
+        case "function_call" | "custom_tool_call":
+            return ChatMessage(role="assistant", tool_calls=(_call(item, kind),))
+        case "function_call_output" | "custom_tool_call_output":
+            text = _text(item, "output", images=_NO_IMAGES)
+            return ChatMessage(role="tool", content=text, tool_call_id=item.text("call_id") or "")
+        case "reasoning":
+            thought = _text(item, "content") or _text(item, "summary")
+            return ChatMessage(role="assistant", reasoning=thought) if thought else None
+        case "item_reference":
+            raise wrong_value(item.path("type"), "is a reference, but items are not kept here; send the item")
+        case _:
+            logger.debug("an input item of the kind %.40r is left out", kind)
+            return None
+
+
+def _message(item: Fields) -> ChatMessage:
+    role = item.text("role")
+    if role is None:
+        raise missing(item.path("role"))
+    if role not in _ROLES:
+        raise wrong_value(item.path("role"), f"must be one of {', '.join(_ROLES)}")
+    return ChatMessage(role=_ROLES[role], content=_text(item, "content"))
+
+
+def _call(item: Fields, kind: str) -> ToolCall:
+    name = item.text("name")
+    if name is None:
+        raise missing(item.path("name"))
+    if kind == "custom_tool_call":
+        arguments = msgspec.json.encode({"input": item.text("input") or ""}).decode()
+    else:
+        arguments = item.text("arguments") or "{}"
+    call_id = item.text("call_id") or item.text("id") or ""
+    return ToolCall(id=call_id, name=joined_name(item.text("namespace"), name), arguments=arguments)
+
+
+def _text(item: Fields, name: str, images: str | None = None) -> str:
+    """The text of a field that is a string or an array of parts."""
+    value = item.raw(name)
+    if value is None or isinstance(value, str):
+        return value or ""
+    path = item.path(name)
+    if not isinstance(value, list):
+        raise wrong_type(path, "a string or an array of parts", value)
+    return "\n".join(_part(part, f"{path}[{index}]", images) for index, part in enumerate(value))
+
+
+def _part(value: Any, path: str, images: str | None) -> str:
+    if not isinstance(value, dict):
+        raise wrong_type(path, "an object", value)
+    part = Fields(value, path)
+    kind = part.text("type") or ""
+    if kind in _TEXTS:
+        return part.text(_TEXTS[kind]) or ""
+    if images is not None:
+        return images
+    raise unsupported(
+        part.path("type"), f"is {kind[:40]!r}, but this model takes text only", reason="unsupported_value"
+    )

@@ -1,0 +1,61 @@
+"""The last responses of this gateway, so that a client may go on from one by its id. Pure, bounded."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+import msgspec
+
+from protocol.values import ChatMessage
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """One response: the conversation up to its end, and the body that tells it."""
+
+    turns: tuple[ChatMessage, ...]
+    body: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes, about."""
+        texts = [
+            (turn.content, turn.reasoning, *(c.arguments for c in turn.tool_calls)) for turn in self.turns
+        ]
+        return len(self.body) + sum(len(str(text)) for row in texts for text in row)
+
+
+class ResponseStore:
+    """Owns what is kept; what was used longest ago makes room.
+
+    Locked: large requests are parsed on a thread.
+    """
+
+    def __init__(self, max_bytes: int = 64 * 1024 * 1024, max_responses: int = 4096) -> None:
+        self._max_bytes = max_bytes
+        self._max_responses = max_responses
+        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.RLock()
+
+    def keep(self, response_id: str, kept: Kept) -> None:
+        with self._lock:
+            self.forget(response_id)
+            self._kept[response_id] = kept
+            self._bytes += kept.size
+            while self._kept and (self._bytes > self._max_bytes or len(self._kept) > self._max_responses):
+                self.forget(next(iter(self._kept)))
+
+    def get(self, response_id: str) -> Kept | None:
+        with self._lock:
+            kept = self._kept.get(response_id)
+            if kept is not None:
+                self._kept.move_to_end(response_id)
+            return kept
+
+    def forget(self, response_id: str) -> bool:
+        """Whether it was there."""
+        with self._lock:
+            kept = self._kept.pop(response_id, None)
+            self._bytes -= 0 if kept is None else kept.size
+            return kept is not None

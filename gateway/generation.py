@@ -1,0 +1,189 @@
+"""The generation routes: parse, open, write. A raw ASGI endpoint: tokens pass no other layer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+
+from starlette.types import Receive, Scope, Send
+
+from gateway.body import Intake, client_closed, wait_for_disconnect
+from gateway.choices import Choices, generates
+from gateway.cluster import Cluster
+from gateway.dialects import sse
+from gateway.dialects.base import Answered, Asked, Dialect, Identity, Writer
+from gateway.metrics import Metrics
+from gateway.middleware import Reply
+from protocol.config import LimitsConfig
+from protocol.errors import ClusterError, ErrorCode
+from protocol.messages import Generate
+
+logger = logging.getLogger(__name__)
+
+
+class Generation:
+    """The endpoint of one dialect. Holds nothing of a request when it is over."""
+
+    def __init__(
+        self, dialect: Dialect, cluster: Cluster, metrics: Metrics, limits: LimitsConfig, intake: Intake
+    ) -> None:
+        self._dialect = dialect
+        self._cluster = cluster
+        self._metrics = metrics
+        self._limits = limits
+        self._intake = intake
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        reply: Reply = scope["state"]["reply"]
+        code = "ok"
+        try:
+            await self._answer(scope, receive, reply)
+        except ClusterError as error:
+            code = error.code
+            raise
+        except asyncio.CancelledError:
+            code = ErrorCode.CLIENT_CLOSED_REQUEST
+            raise
+        except Exception:
+            code = ErrorCode.INTERNAL_ERROR
+            raise
+        finally:
+            self._metrics.outcome(reply.model, code)
+
+    async def _answer(self, scope: Scope, receive: Receive, reply: Reply) -> None:
+        asked, size = await self._intake.take(scope["headers"], receive, self._dialect.parse)
+        reply.model = self._cluster.catalog.named(asked.model)
+        choices = Choices(self._cluster, asked)
+        watcher: asyncio.Task[None] | None = None
+        try:
+            choices.open(self._requests(asked, reply), size)
+            watcher = asyncio.create_task(_watch(receive, choices))
+            if asked.stream:
+                await self._write_stream(asked, choices, reply)
+            else:
+                await self._write_whole(asked, choices, reply)
+        finally:
+            if choices.overrun:
+                logger.warning("request %s: the client reads too slowly and is cut off", reply.request_id)
+            if watcher is not None:
+                watcher.cancel()
+            if choices.worker is not None:
+                reply.worker_id = choices.worker.worker_id
+            reply.told = choices.account()
+            choices.close()
+
+    def _requests(self, asked: Asked, reply: Reply) -> list[Generate]:
+        """Ids are unique inside the cluster even where two clients send the same one."""
+        request_id = f"{reply.request_id}.{secrets.token_hex(4)}"
+        seed = secrets.randbits(63) if asked.seed is None else asked.seed
+        return generates(asked, request_id, reply.model, seed, self._limits.request_timeout_s)
+
+    async def _write_whole(self, asked: Asked, choices: Choices, reply: Reply) -> None:
+        while not choices.is_over:
+            await choices.changed()
+        if choices.error is not None:
+            raise choices.error
+        if choices.gone:
+            raise client_closed()
+        self._measure(choices, reply)
+        answers = [
+            Answered(tuple(stream.pieces()), stream.end)
+            for stream in choices.streams
+            if stream.end is not None
+        ]
+        body = self._dialect.whole(asked, _identity(asked, choices, reply), answers, choices.usage)
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        await reply.whole(200, headers + _origin(choices, reply), body)
+
+    async def _write_stream(self, asked: Asked, choices: Choices, reply: Reply) -> None:
+        while not (choices.worker or choices.is_over or choices.silent):
+            await choices.changed()
+        if choices.error is not None:
+            raise choices.error
+        if choices.gone:
+            raise client_closed()
+        headers = sse.HEADERS + _origin(choices, reply)
+        choices.writing(reply.cut)
+        await reply.send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._write_events(
+            _News(self._dialect.writer(asked, _identity(asked, choices, reply)), choices), reply
+        )
+        if choices.error is not None:
+            raise choices.error
+        self._measure(choices, reply)
+
+    async def _write_events(self, news: _News, reply: Reply) -> None:
+        choices = news.choices
+        while True:
+            events = news.events()
+            if choices.gone:
+                raise client_closed()
+            over = choices.is_over
+            if events:
+                choices.writing(reply.cut)
+                await reply.raw({"type": "http.response.body", "body": events, "more_body": not over})
+                choices.written()
+            if over:
+                return
+            await choices.changed()
+
+    def _measure(self, choices: Choices, reply: Reply) -> None:
+        first_s, whole_s = choices.seconds()
+        self._metrics.answered(reply.model, first_s, whole_s, choices.usage)
+
+
+class _News:
+    """What of the answers was written, and what comes next."""
+
+    def __init__(self, writer: Writer, choices: Choices) -> None:
+        self.choices = choices
+        self._writer = writer
+        self._began = False
+        self._open = dict(enumerate(choices.streams))
+
+    def events(self) -> bytes:
+        """All that came since the last call; a sign of life where nothing did for long."""
+        events = b""
+        if not self._began and self.choices.worker is not None:
+            self._began = True
+            events = self._writer.start(self.choices.prompt)
+        if self._began:
+            events += self._of_streams()
+        if self.choices.error is not None:
+            events += self._writer.fail(self.choices.error)
+        elif not events and self.choices.silent:
+            events = self._writer.keepalive()
+        return events
+
+    def _of_streams(self) -> bytes:
+        events = b""
+        for index, stream in tuple(self._open.items()):
+            for piece in stream.pieces():
+                events += self._writer.piece(index, piece)
+            if stream.end is not None:
+                events += self._writer.finish(index, stream.end)
+                del self._open[index]
+                if not self._open:
+                    events += self._writer.end(self.choices.usage)
+        return events
+
+
+async def _watch(receive: Receive, choices: Choices) -> None:
+    await wait_for_disconnect(receive)
+    choices.leave()
+
+
+def _identity(asked: Asked, choices: Choices, reply: Reply) -> Identity:
+    fingerprint = None if choices.worker is None else choices.worker.card.fingerprint
+    return Identity(secrets.token_hex(12), int(time.time()), asked.model or reply.model, fingerprint)
+
+
+def _origin(choices: Choices, reply: Reply) -> list[tuple[bytes, bytes]]:
+    """Where the answer comes from, as far as that is known when the status goes out."""
+    headers = [(b"x-served-model", reply.model.encode("ascii", "replace"))]
+    if choices.worker is not None:
+        reply.worker_id = choices.worker.worker_id
+        headers.append((b"x-worker-id", reply.worker_id.encode("ascii", "replace")))
+    return headers

@@ -1,0 +1,65 @@
+"""What came of one answer, in order: deltas joined as far as their order stays. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from protocol.messages import Delta, TokenLogprob, ToolCallDelta
+
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of an answer; inside it, reasoning comes first, then text, then tool calls."""
+
+    reasoning: str = ""
+    text: str = ""
+    tool_calls: tuple[ToolCallDelta, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+def joined(deltas: Iterable[Delta]) -> list[Piece]:
+    """The deltas as few pieces: nothing is lost, and nothing overtakes anything."""
+    groups: list[list[Delta]] = []
+    last = 0
+    for delta in deltas:
+        present = _ranks(delta)
+        if not groups or (present and present[0] < last):
+            groups.append([])
+            last = 0
+        groups[-1].append(delta)
+        last = max([last, *present])
+    return [piece for group in groups if (piece := _piece(group)) != _NOTHING]
+
+
+_NOTHING = Piece()
+
+
+def _ranks(delta: Delta) -> list[int]:
+    """The places of what the delta has: reasoning 1, text 2, tool calls 3."""
+    return [rank for rank, there in ((1, delta.reasoning), (2, delta.text), (3, delta.tool_calls)) if there]
+
+
+def _piece(group: list[Delta]) -> Piece:
+    if len(group) == 1:
+        (only,) = group
+        return Piece(
+            reasoning=only.reasoning, text=only.text, tool_calls=only.tool_calls, logprobs=only.logprobs
+        )
+    return Piece(
+        reasoning="".join(delta.reasoning for delta in group),
+        text="".join(delta.text for delta in group),
+        tool_calls=_calls(call for delta in group for call in delta.tool_calls),
+        logprobs=tuple(logprob for delta in group for logprob in delta.logprobs),
+    )
+
+
+def _calls(deltas: Iterable[ToolCallDelta]) -> tuple[ToolCallDelta, ...]:
+    """Neighbours of one call as one."""
+    runs: list[tuple[int, list[str], list[str]]] = []
+    for delta in deltas:
+        if not runs or runs[-1][0] != delta.index:
+            runs.append((delta.index, [], []))
+        runs[-1][1].append(delta.name)
+        runs[-1][2].append(delta.arguments)
+    return tuple(ToolCallDelta(index, "".join(names), "".join(texts)) for index, names, texts in runs)

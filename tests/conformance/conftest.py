@@ -1,0 +1,28 @@
+"""One cluster with fake engines for all official clients, and those clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import openai
+import pytest
+
+from tests.integration.cluster import Cluster, config_text, fake_worker, running
+
+
+@pytest.fixture(scope="package")
+def cluster() -> Iterator[Cluster]:
+    workers = fake_worker("w-1", aliases=["default"], max_num_seqs=16, max_model_len=4096)
+    workers += fake_worker("w-2", served_name="org/other:latest")
+    workers += fake_worker("w-3", served_name="loading", engine_options={"load_s": 600})
+    with running(config_text(workers), "w-1", "w-2") as found:
+        yield found
+
+
+@pytest.fixture
+def client(cluster: Cluster) -> Iterator[openai.OpenAI]:
+    """OpenAI's own client, with its strict validation on."""
+    with openai.OpenAI(
+        base_url=cluster.url() + "/v1", api_key="none", _strict_response_validation=True, max_retries=0
+    ) as found:
+        yield found

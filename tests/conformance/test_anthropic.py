@@ -1,0 +1,139 @@
+"""Anthropic's own client, with its strict validation on, and what its coding agent sends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.cluster import Cluster, script
+
+anthropic = pytest.importorskip("anthropic")
+pytestmark = pytest.mark.integration
+
+MODEL = "fake-model"
+
+
+@pytest.fixture
+def claude(cluster: Cluster) -> Iterator[Any]:
+    with anthropic.Anthropic(
+        base_url=cluster.url(), api_key="none", _strict_response_validation=True, max_retries=0
+    ) as found:
+        yield found
+
+
+def ask(content: Any, **fields: Any) -> dict[str, Any]:
+    return {
+        "model": MODEL,
+        "max_tokens": 100,
+        "messages": [{"role": "user", "content": content}],
+        **fields,
+    }
+
+
+def test_a_whole_answer(claude: Any):
+    answer = claude.messages.create(**ask(script(tokens=["Hel", "lo"], bytes=["f09f98", "80"])))
+    assert [block.text for block in answer.content] == ["Hello😀"]
+    assert (answer.stop_reason, answer.stop_sequence, answer.model) == ("end_turn", None, MODEL)
+    assert answer.usage.input_tokens + answer.usage.cache_read_input_tokens > 0
+    assert answer._request_id
+
+
+def test_a_streamed_answer_equals_the_whole_one(claude: Any):
+    asked = ask(script(tokens=["a", " b"], repeat=5))
+    with claude.messages.stream(**asked) as stream:
+        text = "".join(stream.text_stream)
+        streamed = stream.get_final_message()
+    whole = claude.messages.create(**asked)
+    assert text == whole.content[0].text == "a b" * 5
+    assert streamed.stop_reason == whole.stop_reason
+    assert streamed.usage.output_tokens == whole.usage.output_tokens
+
+
+def test_events_of_a_stream(claude: Any):
+    kinds = [event.type for event in claude.messages.create(**ask(script(tokens=["a"])), stream=True)]
+    assert kinds[0] == "message_start"
+    assert kinds[-2:] == ["message_delta", "message_stop"]
+    assert "content_block_delta" in kinds
+
+
+def test_a_stop_sequence_is_named(claude: Any):
+    answer = claude.messages.create(**ask(script(tokens=["one ", "tw", "o th"]), stop_sequences=["two"]))
+    assert (answer.content[0].text, answer.stop_reason, answer.stop_sequence) == (
+        "one ",
+        "stop_sequence",
+        "two",
+    )
+
+
+def test_the_budget_ends_with_max_tokens(claude: Any):
+    answer = claude.messages.create(**ask(script(tokens=["a"], repeat=50)) | {"max_tokens": 7})
+    assert (answer.stop_reason, answer.usage.output_tokens) == ("max_tokens", 7)
+
+
+def test_errors_are_the_clients_own_classes(claude: Any):
+    with pytest.raises(anthropic.NotFoundError) as missing:
+        claude.messages.create(**ask("x") | {"model": "nothing"})
+    assert missing.value.body["error"]["type"] == "not_found_error"
+    assert missing.value.body["request_id"] == missing.value.request_id
+    with pytest.raises(anthropic.BadRequestError):
+        claude.messages.create(**ask("x", tool_choice={"type": "any"}))
+    with pytest.raises(anthropic.BadRequestError) as long:
+        claude.messages.create(**ask("word " * 5000))
+    assert "prompt is too long: " in str(long.value)
+    assert "maximum context length is 4096 tokens" in str(long.value)
+
+
+def test_fc_77_a_failure_before_the_first_token_is_a_status_and_later_an_event(claude: Any):
+    with pytest.raises(anthropic.InternalServerError):
+        claude.messages.create(**ask(script(tokens=["a"], raise_at=0)))
+    late = claude.messages.create(
+        **ask(script(tokens=["a"], repeat=20, delay_ms=20, raise_at=5)), stream=True
+    )
+    with pytest.raises(anthropic.APIStatusError) as caught:
+        list(late)
+    assert caught.value.body["error"]["type"] == "api_error"
+
+
+def test_models_are_listed_and_retrieved(claude: Any):
+    assert [model.id for model in claude.models.list()] == [MODEL, "org/other:latest", "loading"]
+    assert claude.models.retrieve("org/other:latest").display_name == "org/other:latest"
+
+
+def test_a_turn_of_a_coding_agent(cluster: Cluster):
+    """FC-16, FC-66: two turns that differ in their billing line alone have the same prompt."""
+
+    def prompt_of(nonce: str) -> str:
+        billing = f"x-anthropic-billing-header: cc_version=9.9.9.abc; cc_entrypoint=cli; cch={nonce};"
+        body = ask(
+            [{"type": "text", "text": "hello", "cache_control": {"type": "ephemeral"}}],
+            system=[{"type": "text", "text": billing}, {"type": "text", "text": "You are an agent."}],
+            context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+            metadata={"user_id": "u"},
+            tools=[{"type": "web_search_20250305", "name": "web_search"}],
+        )
+        body["messages"] += [
+            {"role": "system", "content": "the date changed"},
+            {"role": "user", "content": [{"type": "text", "text": script(echo_prompt=True)}]},
+        ]
+        answer = httpx.post(
+            cluster.url() + "/v1/messages?beta=true",
+            json=body,
+            headers={"anthropic-beta": "some-beta-2030-01-01", "anthropic-version": "2030-01-01"},
+        )
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["content"])
+
+    first = prompt_of("36ee5")
+    assert "You are an agent." in first
+    assert "the date changed" in first
+    assert "billing" not in first
+    assert prompt_of("0aaa9") == first
+
+
+def test_the_path_doubled_by_a_base_url_with_a_version_is_understood(cluster: Cluster):
+    answer = httpx.post(cluster.url() + "/v1/v1/messages", json=ask(script(tokens=["a"])))
+    assert json.loads(answer.text)["content"][0]["text"] == "a"

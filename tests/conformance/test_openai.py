@@ -1,0 +1,130 @@
+"""OpenAI's own client, with its strict validation on, over completions and responses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.integration.cluster import Cluster, script, sse
+
+pytestmark = pytest.mark.integration
+
+MODEL = "fake-model"
+OK = {"type": "input_text", "text": "ok"}
+
+
+def test_a_completion(client: openai.OpenAI):
+    answer = client.completions.create(model=MODEL, prompt=script(tokens=["a", " b"]), echo=False)
+    assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("a b", "stop")
+
+
+def test_prompts_times_n(client: openai.OpenAI):
+    prompts = [script(tokens=["x"]), script(tokens=["y"])]
+    answer = client.completions.create(model=MODEL, prompt=prompts, n=2, echo=True)
+    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+    assert [choice.text for choice in answer.choices] == [
+        prompts[0] + "x",
+        prompts[0] + "x",
+        prompts[1] + "y",
+        prompts[1] + "y",
+    ]
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens % 4 == 0
+
+
+def test_a_streamed_completion_of_several_answers(cluster: Cluster):
+    body = {
+        "model": MODEL,
+        "prompt": [script(tokens=["x"], repeat=5), script(tokens=["y"], repeat=5)],
+        "n": 2,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    answer = httpx.post(cluster.url() + "/completions", json=body)
+    events = sse(answer.text.split("\n"))
+    assert events[-1] == "[DONE]"
+    assert events[-2]["choices"] == []
+    assert events[-2]["usage"]["total_tokens"] > 0
+    choices = [choice for event in events[:-2] for choice in event["choices"]]
+    texts = ["".join(c["text"] for c in choices if c["index"] == index) for index in range(4)]
+    assert texts == ["xxxxx", "xxxxx", "yyyyy", "yyyyy"]
+    assert [sum(c["finish_reason"] is not None for c in choices if c["index"] == i) for i in range(4)] == [
+        1
+    ] * 4
+
+
+def test_a_response_and_one_that_goes_on_from_it(client: openai.OpenAI):
+    first = client.responses.create(model=MODEL, input=script(tokens=["one", " two"]), instructions="brief")
+    assert first.output_text == "one two"
+    assert first.status == "completed"
+    assert first.usage is not None
+    assert first.usage.total_tokens == first.usage.input_tokens + first.usage.output_tokens
+    second = client.responses.create(
+        model=MODEL, input=script(echo_prompt=True), previous_response_id=first.id
+    )
+    assert "one two" in second.output_text
+    assert client.responses.retrieve(first.id).output_text == "one two"
+    client.responses.delete(first.id)
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.responses.create(model=MODEL, input="x", previous_response_id=first.id)
+    assert caught.value.code == "previous_response_not_found"
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(first.id)
+
+
+def test_a_streamed_response(client: openai.OpenAI):
+    with client.responses.stream(model=MODEL, input=script(tokens=["a", "b"])) as stream:
+        kinds = [event.type for event in stream]
+        assert stream.get_final_response().output_text == "ab"
+    assert kinds[0] == "response.created"
+    assert kinds[-1] == "response.completed"
+
+
+def test_the_budget_makes_a_response_incomplete(client: openai.OpenAI):
+    answer = client.responses.create(model=MODEL, input=script(tokens=["a"], repeat=50), max_output_tokens=3)
+    assert answer.status == "incomplete"
+    assert answer.incomplete_details is not None
+    assert answer.incomplete_details.reason == "max_output_tokens"
+
+
+def test_a_turn_of_a_coding_agent(cluster: Cluster):
+    body: dict[str, Any] = {
+        "model": MODEL,
+        "instructions": "You are an agent.",
+        "input": [
+            {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "rules"}]},
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
+            {"type": "reasoning", "summary": [], "encrypted_content": "x"},
+            {"type": "custom_tool_call", "call_id": "c3", "name": "apply_patch", "input": "*** Begin"},
+            {"type": "custom_tool_call_output", "call_id": "c3", "output": "done"},
+            {"type": "function_call", "call_id": "c1", "name": "shell", "arguments": "{}"},
+            {
+                "type": "function_call_output",
+                "call_id": "c1",
+                "output": [{"type": "input_text", "text": "ok"}],
+            },
+            {"type": "message", "role": "user", "content": script(tokens=["fine"])},
+        ],
+        "tools": [{"type": "web_search"}, {"type": "tool_search"}, {"type": "local_shell"}],
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+        "reasoning": None,
+        "store": False,
+        "stream": True,
+        "include": ["reasoning.encrypted_content"],
+        "prompt_cache_key": "k",
+        "text": {"verbosity": "low"},
+    }
+    answer = httpx.post(cluster.url() + "/responses", json=body)
+    assert answer.status_code == 200
+    events = sse(answer.text.split("\n"))
+    assert [event["type"] for event in events][-1] == "response.completed"
+    done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+    assert done[0]["content"][0]["text"] == "fine"
+    probe = httpx.post(
+        cluster.url() + "/responses", json={"model": MODEL, "input": [], "max_output_tokens": 1}
+    )
+    assert probe.status_code == 200
