@@ -10,9 +10,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway import admin
 from gateway.admin import Admin
 from gateway.body import Intake
-from gateway.chat import ChatCompletions
 from gateway.cluster import Cluster
 from gateway.dialects.anthropic_answer import Messages
+from gateway.dialects.base import Dialect
+from gateway.dialects.openai_chat_answer import ChatCompletions
 from gateway.dialects.openai_completions import Completions
 from gateway.dialects.openai_responses_answer import Responses
 from gateway.generation import Generation
@@ -30,17 +31,14 @@ def make_app(
     metrics = Metrics(cluster)
     intake = Intake(limits)
     responses = Responses()
-    chat = ChatCompletions(cluster, metrics, limits, intake)
-    endpoints: dict[str, ASGIApp] = {
-        "/chat/completions": chat,
-        **{
-            path: Generation(dialect, cluster, metrics, limits, intake)
-            for path, dialect in (
-                ("/completions", Completions()),
-                ("/responses", responses),
-                ("/messages", Messages(drop_billing_line=True)),
-            )
-        },
+    dialects: dict[str, Dialect] = {
+        "/chat/completions": ChatCompletions(),
+        "/completions": Completions(),
+        "/responses": responses,
+        "/messages": Messages(drop_billing_line=True),
+    }
+    endpoints = {
+        path: Generation(dialect, cluster, metrics, limits, intake) for path, dialect in dialects.items()
     }
     paths = routes(Pages(cluster, metrics, responses.store), endpoints) + admin.routes(actions)
     router = Router(paths, redirect_slashes=False, default=_unknown_url)

@@ -56,7 +56,7 @@ class Cluster:
         """These, and only these, nobody starts: requests do not wait for them."""
         self.catalog.mark_down(worker_ids, self._clock())
 
-    def open(self, request: Generate, size: int, *, live: bool, waker: Waker | None = None) -> Stream:
+    def open(self, request: Generate, size: int, *, live: bool, waker: Waker) -> Stream:
         """The stream of the answer. Raises `ClusterError`. Call `close` in any case."""
         if self.stopping:
             message = "this gateway is shutting down; ask again, or ask another"

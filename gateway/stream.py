@@ -38,14 +38,12 @@ class Waker:
 class Stream:
     """One request's answer so far. Everything happens on the event loop."""
 
-    def __init__(
-        self, limits: LimitsConfig, clock: Callable[[], float], *, live: bool, waker: Waker | None = None
-    ) -> None:
+    def __init__(self, limits: LimitsConfig, clock: Callable[[], float], *, live: bool, waker: Waker) -> None:
         self._limits = limits
         self._clock = clock
         self._live = live
         self._deltas: list[Delta] = []
-        self._waker = waker or Waker()
+        self._waker = waker
         self._cut: Callable[[], None] | None = None
         self._size = 0
         self._quiet_since = clock()
@@ -139,19 +137,11 @@ class Stream:
         told["finish"] = self.end.finish_reason
         return told
 
-    async def changed(self) -> None:
-        await self._waker.changed()
-
     def pieces(self) -> list[Piece]:
         """What came since the last call."""
         deltas, self._deltas = self._deltas, []
         self._size = 0
         return joined(deltas)
-
-    def take(self) -> tuple[str, str]:
-        """Text and reasoning since the last call."""
-        pieces = self.pieces()
-        return "".join(piece.text for piece in pieces), "".join(piece.reasoning for piece in pieces)
 
     def writing(self, cut: Callable[[], None]) -> None:
         """A write begins, to a connection that `cut` ends."""

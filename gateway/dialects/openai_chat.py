@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
+from gateway.dialects.base import Asked
 from gateway.dialects.fields import (
     Body,
     Fields,
@@ -17,7 +16,7 @@ from gateway.dialects.fields import (
     wrong_value,
 )
 from gateway.dialects.openai_messages import parse_messages
-from protocol.values import ChatMessage, SamplingParams
+from protocol.values import SamplingParams
 
 _INT64 = 2**63
 _MAX_STOPS = 1024
@@ -42,16 +41,10 @@ _PENALTIES = (
 _NOT_AVAILABLE = "is not available in this version; leave it out"
 
 
-class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
+class ChatRequest(Asked, frozen=True, kw_only=True):
     """One chat request, checked."""
 
-    model: str | None
-    """None: the only model there is."""
-    messages: tuple[ChatMessage, ...]
-    sampling: SamplingParams
-    seed: int | None
-    stream: bool
-    include_usage: bool
+    include_usage: bool = False
 
 
 def parse(body: bytes) -> ChatRequest:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from gateway.dialects import sse
-from protocol.messages import Finished
+from gateway.dialects.base import Answered, Identity
+from gateway.dialects.openai_chat import ChatRequest, parse
+from gateway.pieces import Piece
+from protocol.errors import ClusterError
+from protocol.messages import Finished, TokenLogprob, ToolCallDelta
 from protocol.values import Usage
 
 _encode = msgspec.json.encode
 _FINISH_REASONS = frozenset({"stop", "length", "tool_calls"})
-
-
-class Identity(msgspec.Struct, frozen=True):
-    """What all chunks of one answer have in common."""
-
-    id: str
-    created: int
-    model: str
-    """As the client asked for it, also where that is an alias."""
-    fingerprint: str | None
+_LEAST = -9999.0
+"""Stands for a log-probability of minus infinity, which JSON cannot say."""
+_SIGN_OF_LIFE = 5
+"""Comments, ten seconds apart, pass some clients by: every so many-th time a chunk goes out."""
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:
@@ -34,71 +33,145 @@ def usage_object(usage: Usage) -> dict[str, Any]:
     }
 
 
-def whole_body(identity: Identity, text: str, reasoning: str, finished: Finished) -> bytes:
-    """The body of an answer that is not streamed."""
-    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
-    if reasoning:
-        message |= {"reasoning_content": reasoning, "reasoning": reasoning}
-    choice = {
-        "index": 0,
-        "message": message,
-        "logprobs": None,
-        "finish_reason": _finish_reason(finished),
-    }
-    return _encode(
-        {
-            "id": identity.id,
-            "object": "chat.completion",
-            "created": identity.created,
-            "model": identity.model,
-            "system_fingerprint": identity.fingerprint,
-            "choices": [choice],
-            "usage": usage_object(finished.usage),
-        }
-    )
+class ChatCompletions:
+    """The dialect."""
 
+    def parse(self, body: bytes) -> ChatRequest:
+        return parse(body)
 
-class StreamEncoder:
-    """The chunks of one answer. All that does not change is encoded once, ahead."""
+    def writer(self, asked: ChatRequest, identity: Identity) -> StreamWriter:
+        return StreamWriter(asked, identity)
 
-    def __init__(self, identity: Identity, include_usage: bool) -> None:
-        common = _encode(
-            {
-                "id": identity.id,
-                "object": "chat.completion.chunk",
-                "created": identity.created,
-                "model": identity.model,
-                "system_fingerprint": identity.fingerprint,
-            }
+    def whole(
+        self, asked: ChatRequest, identity: Identity, answers: Sequence[Answered], usage: Usage
+    ) -> bytes:
+        choices = [_choice(identity, index, answer) for index, answer in enumerate(answers)]
+        return _encode(
+            _common(identity, "chat.completion") | {"choices": choices, "usage": usage_object(usage)}
         )
-        self._start = b"data: " + common[:-1] + b',"choices":['
-        self._delta = self._start + b'{"index":0,"delta":'
-        self._content = self._delta + b'{"content":'
-        self._end = b',"usage":null}\n\n' if include_usage else b"}\n\n"
-        self._delta_end = b',"logprobs":null,"finish_reason":null}]' + self._end
-        self._content_end = b"}" + self._delta_end
-        self._include_usage = include_usage
 
-    def role(self) -> bytes:
-        """The first chunk, and the only one with a role."""
-        return self._delta + b'{"role":"assistant","content":""}' + self._delta_end
 
-    def text(self, text: str) -> bytes:
-        return self._content + _encode(text) + self._content_end
+class StreamWriter:
+    """The chunks of one request's answers. All that does not change is encoded once, ahead."""
 
-    def reasoning(self, text: str) -> bytes:
-        """Under both names that clients read."""
-        encoded = _encode(text)
-        delta = b'{"reasoning_content":' + encoded + b',"reasoning":' + encoded + b"}"
-        return self._delta + delta + self._delta_end
+    def __init__(self, asked: ChatRequest, identity: Identity) -> None:
+        self._asked = asked
+        self._identity = identity
+        common = _encode(_common(identity, "chat.completion.chunk"))
+        self._head = b"data: " + common[:-1] + b',"choices":['
+        self._tail = b',"usage":null}\n\n' if asked.include_usage else b"}\n\n"
+        self._plain_end = b',"logprobs":null,"finish_reason":null}]' + self._tail
+        self._idle = 0
 
-    def finish(self, finished: Finished) -> bytes:
-        """The last chunks and the end mark."""
+    def start(self, usage: Usage) -> bytes:
+        """The first chunks, and the only ones with a role."""
+        role = b'{"role":"assistant","content":""}'
+        return b"".join(self._chunk(index, role) for index in range(self._asked.n))
+
+    def piece(self, index: int, piece: Piece) -> bytes:
+        self._idle = 0
+        chunks = b""
+        if piece.reasoning:
+            text = _encode(piece.reasoning)
+            # Under both names that clients read.
+            chunks = self._chunk(index, b'{"reasoning_content":' + text + b',"reasoning":' + text + b"}")
+        if piece.text:
+            chunks += self._chunk(index, b'{"content":' + _encode(piece.text) + b"}", piece.logprobs)
+        elif piece.logprobs:
+            chunks += self._chunk(index, b"{}", piece.logprobs)
+        for call in piece.tool_calls:
+            chunks += self._chunk(index, _encode({"tool_calls": [self._call(index, call)]}))
+        return chunks
+
+    def finish(self, index: int, finished: Finished) -> bytes:
         reason = _encode(_finish_reason(finished))
-        last = self._delta + b'{},"logprobs":null,"finish_reason":' + reason + b"}]" + self._end
-        if self._include_usage:
-            last += self._start + b'],"usage":' + _encode(usage_object(finished.usage)) + b"}\n\n"
-        return last + sse.DONE
+        end = b'{"index":%d,"delta":{},"logprobs":null,"finish_reason":%b}]' % (index, reason)
+        return self._head + end + self._tail
+
+    def end(self, usage: Usage) -> bytes:
+        if not self._asked.include_usage:
+            return sse.DONE
+        return self._head + b'],"usage":' + _encode(usage_object(usage)) + b"}\n\n" + sse.DONE
+
+    def keepalive(self) -> bytes:
+        self._idle += 1
+        return sse.KEEPALIVE if self._idle % _SIGN_OF_LIFE else self._chunk(0, b"{}")
+
+    def fail(self, error: ClusterError) -> bytes:
+        return sse.error_event(error)
+
+    def _chunk(self, index: int, delta: bytes, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
+        end = self._plain_end
+        if logprobs:
+            end = b',"logprobs":%b,"finish_reason":null}]' % _encode(logprobs_object(logprobs)) + self._tail
+        return b'%b{"index":%d,"delta":%b%b' % (self._head, index, delta, end)
+
+    def _call(self, index: int, call: ToolCallDelta) -> dict[str, Any]:
+        """The id and the name stand in a call's first piece only."""
+        if not call.name:
+            return {"index": call.index, "function": {"arguments": call.arguments}}
+        function = {"name": call.name, "arguments": call.arguments}
+        call_id = _call_id(self._identity, index, call.index)
+        return {"index": call.index, "id": call_id, "type": "function", "function": function}
+
+
+def logprobs_object(logprobs: Sequence[TokenLogprob]) -> dict[str, Any]:
+    content = [
+        _logprob(item.token, item.logprob)
+        | {"top_logprobs": [_logprob(token, logprob) for _id, token, logprob in item.top]}
+        for item in logprobs
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _logprob(token: str, logprob: float) -> dict[str, Any]:
+    return {"token": token, "logprob": max(_LEAST, logprob), "bytes": list(token.encode())}
+
+
+def _common(identity: Identity, kind: str) -> dict[str, Any]:
+    return {
+        "id": f"chatcmpl-{identity.token}",
+        "object": kind,
+        "created": identity.created,
+        "model": identity.model,
+        "system_fingerprint": identity.fingerprint,
+    }
+
+
+def _choice(identity: Identity, index: int, answer: Answered) -> dict[str, Any]:
+    text = "".join(piece.text for piece in answer.pieces)
+    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+    if reasoning := "".join(piece.reasoning for piece in answer.pieces):
+        message |= {"reasoning_content": reasoning, "reasoning": reasoning}
+    if calls := _calls(identity, index, answer):
+        message |= {"content": text or None, "tool_calls": calls}
+    logprobs = [item for piece in answer.pieces for item in piece.logprobs]
+    return {
+        "index": index,
+        "message": message,
+        "logprobs": logprobs_object(logprobs) if logprobs else None,
+        "finish_reason": _finish_reason(answer.finished),
+    }
+
+
+def _calls(identity: Identity, index: int, answer: Answered) -> list[dict[str, Any]]:
+    names: dict[int, str] = {}
+    arguments: dict[int, list[str]] = {}
+    for call in (call for piece in answer.pieces for call in piece.tool_calls):
+        names[call.index] = names.get(call.index, "") + call.name
+        arguments.setdefault(call.index, []).append(call.arguments)
+    return [
+        {
+            "id": _call_id(identity, index, number),
+            "type": "function",
+            "function": {"name": name, "arguments": "".join(arguments[number]) or "{}"},
+        }
+        for number, name in names.items()
+    ]
+
+
+def _call_id(identity: Identity, index: int, number: int) -> str:
+    return f"call_{identity.token}{index:02d}{number:02d}"
 
 
 def _finish_reason(finished: Finished) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.stream import Stream
+from gateway.pieces import Piece
+from gateway.stream import Stream, Waker
 from protocol.config import LimitsConfig
 from protocol.messages import Delta, Finished
 from protocol.values import Load, Usage
@@ -28,9 +29,13 @@ def finished() -> Finished:
     return Finished(request_id="r", attempt=0, finish_reason="stop", usage=Usage(), load=Load())
 
 
-async def _woken(stream: Stream, by) -> bool:
+def stream_of(clock: Clock, *, live: bool, waker: Waker | None = None) -> Stream:
+    return Stream(LIMITS, clock, live=live, waker=waker or Waker())
+
+
+async def _woken(waker: Waker, by) -> bool:
     """Whether `by` wakes who waits."""
-    waiting = asyncio.ensure_future(stream.changed())
+    waiting = asyncio.ensure_future(waker.changed())
     await asyncio.sleep(0)
     by()
     await asyncio.sleep(0)
@@ -41,21 +46,22 @@ async def _woken(stream: Stream, by) -> bool:
 
 
 def test_what_comes_while_nobody_reads_is_joined():
-    stream = Stream(LIMITS, Clock(), live=True)
+    stream = stream_of(Clock(), live=True)
     for piece in ("a", "b", "c"):
         stream.delta(delta(piece))
     stream.delta(delta("", reasoning="hm"))
-    assert stream.take() == ("abc", "hm")
-    assert stream.take() == ("", "")
+    assert stream.pieces() == [Piece(text="abc"), Piece(reasoning="hm")]
+    assert stream.pieces() == []
 
 
 def test_text_wakes_a_live_reader_and_not_one_who_waits_for_the_whole():
     async def scenario() -> None:
         for live in (True, False):
-            stream = Stream(LIMITS, Clock(), live=live)
-            assert await _woken(stream, lambda s=stream: s.delta(delta("a"))) == live
-            assert not await _woken(stream, lambda s=stream: s.delta(delta("")))
-            assert await _woken(stream, lambda s=stream: s.finished(view("a"), finished()))
+            waker = Waker()
+            stream = stream_of(Clock(), live=live, waker=waker)
+            assert await _woken(waker, lambda s=stream: s.delta(delta("a"))) == live
+            assert not await _woken(waker, lambda s=stream: s.delta(delta("")))
+            assert await _woken(waker, lambda s=stream: s.finished(view("a"), finished()))
             assert stream.is_over
 
     asyncio.run(scenario())
@@ -64,7 +70,7 @@ def test_text_wakes_a_live_reader_and_not_one_who_waits_for_the_whole():
 def test_silence_asks_for_a_sign_of_life():
     async def scenario() -> list[bool]:
         clock = Clock()
-        stream = Stream(LIMITS, clock, live=True)
+        stream = stream_of(clock, live=True)
         seen = []
         for now in (9.9, 10.0):
             stream.tick(now)
@@ -83,7 +89,7 @@ def test_silence_asks_for_a_sign_of_life():
 def test_a_reader_that_lets_too_much_pile_up_is_cut_off_once():
     cut: list[float] = []
     clock = Clock()
-    stream = Stream(LIMITS, clock, live=True)
+    stream = stream_of(clock, live=True)
     stream.writing(lambda: cut.append(clock.now))
     stream.delta(delta("x" * 100))
     for clock.now in (0.1, 0.2, 0.3):
@@ -94,7 +100,7 @@ def test_a_reader_that_lets_too_much_pile_up_is_cut_off_once():
 
 
 def test_what_piles_up_while_nothing_is_being_written_cuts_nobody_off():
-    stream = Stream(LIMITS, Clock(), live=True)
+    stream = stream_of(Clock(), live=True)
     stream.delta(delta("x" * 1000))
     stream.tick(0.1)
     assert not stream.overrun
@@ -102,7 +108,7 @@ def test_what_piles_up_while_nothing_is_being_written_cuts_nobody_off():
 
 def test_times_are_measured_from_the_beginning():
     clock = Clock()
-    stream = Stream(LIMITS, clock, live=True)
+    stream = stream_of(clock, live=True)
     assert stream.seconds() == (None, 0.0)
     clock.now = 2.0
     stream.delta(delta("a"))
