@@ -1,0 +1,51 @@
+"""What all benchmarks share: the interval of a median, interleaved pairs, and the machine's name."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+
+
+def compare(name: str, unit: str, pairs: int, ours: Callable[[], float], other: Callable[[], float]) -> float:
+    """Prints the pairs and the median ratio of ours to the other with its interval, and gives the median.
+
+    Who goes first alternates; a pair before the first warms both up.
+    """
+    ratios = []
+    for pair in range(-1, pairs):
+        if pair % 2:
+            our_value, other_value = ours(), other()
+        else:
+            other_value, our_value = other(), ours()
+        if pair >= 0:
+            ratios.append(our_value / other_value)
+            print(f"pair {pair + 1}: {our_value:.3g} and {other_value:.3g} {unit}", flush=True)
+    low, high = interval(ratios)
+    median = statistics.median(ratios)
+    print(f"{name}: {median:.2f} ({low:.2f} to {high:.2f})", flush=True)
+    return median
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of the median, from the order of the values alone."""
+    ordered = sorted(values)
+    n = len(ordered)
+    tail, outside, term = 0, 0.0, 0.5**n
+    while outside + term <= 0.025:
+        outside += term
+        tail += 1
+        term = term * (n - tail + 1) / tail
+    return ordered[tail - 1], ordered[n - tail]
+
+
+def machine() -> str:
+    names = ("studiofleet", "starlette", "uvicorn", "pyzmq", "msgspec", "mlx", "mlx-lm")
+    versions = ", ".join(f"{name} {version(name)}" for name in names)
+    load = os.getloadavg()[0]
+    return (
+        f"{platform.platform()}, {os.cpu_count()} cores, load {load:.1f}, "
+        f"Python {platform.python_version()}, {versions}"
+    )

@@ -1,0 +1,105 @@
+"""Starts what is measured, and stops it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+BENCHES = Path(__file__).resolve().parent
+PATIENCE_S = 60.0
+CONFIG = """version = 1
+[gateway]
+id = "gw"
+http = "127.0.0.1:0"
+[log]
+level = "warning"
+[[workers]]
+id = "w"
+{engine}
+"""
+
+
+class Processes:
+    """Owns the processes of one benchmark."""
+
+    def __init__(self) -> None:
+        self._all: list[subprocess.Popen[bytes]] = []
+
+    def start(
+        self,
+        command: Sequence[str],
+        cores: set[int] | None = None,
+        environ: Mapping[str, str] | None = None,
+        **options: object,
+    ) -> subprocess.Popen[bytes]:
+        """On these cores only, where the system knows how."""
+        process = subprocess.Popen(command, env={**os.environ, **(environ or {})}, **options)  # type: ignore[call-overload]
+        if cores and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(process.pid, cores)
+        self._all.append(process)
+        return process
+
+    def stop(self) -> None:
+        for process in reversed(self._all):
+            process.terminate()
+        for process in self._all:
+            process.wait(timeout=PATIENCE_S)
+
+
+@contextmanager
+def processes() -> Iterator[Processes]:
+    owned = Processes()
+    try:
+        yield owned
+    finally:
+        owned.stop()
+
+
+class Cluster:
+    """A gateway and one worker."""
+
+    def __init__(
+        self,
+        folder: Path,
+        engine: str,
+        owned: Processes,
+        *,
+        gateway_cores: set[int] | None = None,
+        worker_cores: set[int] | None = None,
+        worker_environ: Mapping[str, str] | None = None,
+    ) -> None:
+        """`engine`: lines of the worker's table. Returns when it is ready."""
+        home = folder / "home"
+        home.mkdir(mode=0o700)
+        config = home / "cluster.toml"
+        config.write_text(CONFIG.format(engine=engine))
+        environ = {"STUDIOFLEET_HOME": str(home)}
+
+        def command(kind: str, process_id: str) -> list[str]:
+            return [sys.executable, "-P", "-m", kind, "--config", str(config), "--id", process_id]
+
+        self.gateway = owned.start(command("gateway", "gw"), gateway_cores, environ, cwd=home)
+        worker_environ = {**environ, **(worker_environ or {})}
+        self.worker = owned.start(command("worker", "w"), worker_cores, worker_environ, cwd=home)
+        self.url = wait_for_text(home / "run" / "gw.url", self.gateway)
+        deadline = time.monotonic() + PATIENCE_S
+        while httpx.get(self.url + "/health/ready").status_code != 200:
+            if time.monotonic() > deadline or self.worker.poll() is not None:
+                raise SystemExit("the worker does not become ready")
+            time.sleep(0.05)
+
+
+def wait_for_text(path: Path, process: subprocess.Popen[bytes]) -> str:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (path.exists() and path.read_text().strip()):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"a server did not start: {process.args}")
+        time.sleep(0.05)
+    return path.read_text().strip()
