@@ -27,7 +27,7 @@ def parse_conversation(fields: Fields, *, drop_billing_line: bool) -> tuple[Chat
     if not turns:
         raise wrong_value("messages", "must have at least one message")
     for index, value in enumerate(turns):
-        found += _turn(value, f"messages[{index}]", found)
+        found += _turn(value, f"messages[{index}]")
     return tuple(found)
 
 
@@ -42,7 +42,7 @@ def _system(fields: Fields, drop_billing_line: bool) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def _turn(value: Any, path: str, before: list[ChatMessage]) -> list[ChatMessage]:
+def _turn(value: Any, path: str) -> list[ChatMessage]:
     if not isinstance(value, dict):
         raise wrong_type(path, "an object", value)
     fields = Fields(value, path)
@@ -59,20 +59,12 @@ def _turn(value: Any, path: str, before: list[ChatMessage]) -> list[ChatMessage]
     blocks = _blocks(content, fields.path("content"))
     if role == "assistant":
         return [_assistant(blocks)]
-    results = [_tool_result(block) for block in blocks if block.raw("type") == "tool_result"]
+    turns = [_tool_result(block) for block in blocks if block.raw("type") == "tool_result"]
     texts = [text for block in blocks if (text := _text(block)) is not None]
-    turns = _in_order_of_calls(results, before) if role == "user" else results
-    # A turn of results alone has no words of the user.
-    if texts or not results:
+    # A turn of results alone has no words of the user; those of others come after the results.
+    if texts or not turns:
         turns.append(ChatMessage(role=role, content="\n".join(texts)))
     return turns
-
-
-def _in_order_of_calls(results: list[ChatMessage], before: list[ChatMessage]) -> list[ChatMessage]:
-    """Strict templates take each result at its call's place; those of unknown calls come last."""
-    calls = before[-1].tool_calls if before else ()
-    order = {call.id: place for place, call in enumerate(calls)}
-    return sorted(results, key=lambda result: order.get(result.tool_call_id, len(order)))
 
 
 def _assistant(blocks: list[Fields]) -> ChatMessage:

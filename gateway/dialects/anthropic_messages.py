@@ -13,7 +13,7 @@ import msgspec
 from gateway.dialects.anthropic_content import parse_conversation
 from gateway.dialects.base import Asked
 from gateway.dialects.fields import Body, Fields, missing, unsupported, wrong_type, wrong_value
-from protocol.values import SamplingParams, ToolSpec
+from protocol.values import ChatMessage, SamplingParams, ToolSpec
 
 _INT64 = 2**63
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -42,13 +42,16 @@ def parse(body: bytes, *, drop_billing_line: bool = True) -> Asked:
 def parse_countable(fields: Fields, *, drop_billing_line: bool = True) -> Asked:
     """All that decides how many tokens the prompt has."""
     tools = _tools(fields)
+    choice = fields.object("tool_choice")
+    messages = parse_conversation(fields, drop_billing_line=drop_billing_line)
     return Asked(
         model=fields.text("model"),
         sampling=SamplingParams(),
-        messages=parse_conversation(fields, drop_billing_line=drop_billing_line),
+        messages=messages,
         tools=tools,
-        tool_choice=_tool_choice(fields, tools),
-        template_options=_thinking(fields),
+        tool_choice=_tool_choice(choice, tools),
+        parallel_tool_calls=choice is None or not choice.flag("disable_parallel_tool_use"),
+        template_options=_thinking(fields) | _continuation(messages),
     )
 
 
@@ -84,8 +87,7 @@ def _tools(fields: Fields) -> tuple[ToolSpec, ...]:
     return tuple(found)
 
 
-def _tool_choice(fields: Fields, tools: tuple[ToolSpec, ...]) -> str:
-    choice = fields.object("tool_choice")
+def _tool_choice(choice: Fields | None, tools: tuple[ToolSpec, ...]) -> str:
     if choice is None:
         return "auto"
     kind = choice.text("type")
@@ -106,6 +108,13 @@ def _thinking(fields: Fields) -> dict[str, Any]:
     thinking = fields.object("thinking")
     kind = None if thinking is None else thinking.text("type")
     return {} if kind is None else {"enable_thinking": kind != "disabled"}
+
+
+def _continuation(messages: tuple[ChatMessage, ...]) -> dict[str, Any]:
+    """An assistant's turn at the end is one that the model has to go on with."""
+    last = messages[-1]
+    begun = last.role == "assistant" and last.content and not last.tool_calls
+    return {"continue_final_message": True} if begun else {}
 
 
 def _refuse_formats(fields: Fields) -> None:

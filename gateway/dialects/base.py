@@ -26,6 +26,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     n: int = 1
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: str = "auto"
+    """`auto`, `none`, `required`, or `named:` and the name of a tool."""
+    parallel_tool_calls: bool = True
     template_options: dict[str, Any] = {}
 
 

@@ -42,6 +42,7 @@ def parse(body: bytes, store: ResponseStore) -> ResponseRequest:
     lead = (ChatMessage(role="system", content=instructions),) if instructions else ()
     tools = parse_tools(fields)
     sampling = _sampling(fields)
+    parallel = fields.raw("parallel_tool_calls") is None or fields.flag("parallel_tool_calls")
     keep = fields.raw("store") is None or fields.flag("store")
     return ResponseRequest(
         model=fields.text("model"),
@@ -50,10 +51,11 @@ def parse(body: bytes, store: ResponseStore) -> ResponseRequest:
         stream=fields.flag("stream"),
         tools=tuple(tool.spec for tool in tools),
         tool_choice=parse_tool_choice(fields, tools),
+        parallel_tool_calls=parallel,
         template_options=_template_options(fields),
         declared=tools,
         turns=turns,
-        echoed=_echoed(fields, sampling, keep),
+        echoed={**_echoed(fields, sampling), "parallel_tool_calls": parallel, "store": keep},
         store=keep,
     )
 
@@ -91,10 +93,9 @@ def _template_options(fields: Fields) -> dict[str, Any]:
     return {"enable_thinking": False} if effort == "none" else {"reasoning_effort": effort}
 
 
-def _echoed(fields: Fields, sampling: SamplingParams, store: bool) -> dict[str, Any]:
+def _echoed(fields: Fields, sampling: SamplingParams) -> dict[str, Any]:
     reasoning = fields.raw("reasoning") or {}
     choice = fields.raw("tool_choice")
-    parallel = fields.raw("parallel_tool_calls") is None or fields.flag("parallel_tool_calls")
     return {
         **{name: fields.raw(name) for name in _ECHOED},
         "metadata": fields.raw("metadata") or {},
@@ -102,12 +103,10 @@ def _echoed(fields: Fields, sampling: SamplingParams, store: bool) -> dict[str, 
         "top_p": sampling.top_p,
         "tools": [_whole_tool(tool) for tool in fields.items("tools") or []],
         "tool_choice": "auto" if choice is None else choice,
-        "parallel_tool_calls": parallel,
         "reasoning": {"effort": reasoning.get("effort"), "summary": reasoning.get("summary")},
         "text": {"format": {"type": "text"}, **_text_format(fields)},
         "truncation": "disabled",
         "background": False,
-        "store": store,
     }
 
 

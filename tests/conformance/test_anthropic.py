@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.conformance.scripts import TWO_CALLS
 from tests.integration.cluster import Cluster, script
 
 anthropic = pytest.importorskip("anthropic")
@@ -74,6 +75,53 @@ def test_the_budget_ends_with_max_tokens(claude: Any):
     assert (answer.stop_reason, answer.usage.output_tokens) == ("max_tokens", 7)
 
 
+TOOLS = [{"name": name, "description": "d", "input_schema": {"type": "object"}} for name in ("f", "g")]
+
+
+def test_thought_text_and_two_calls_whole_and_streamed(claude: Any):
+    asked = ask(TWO_CALLS, tools=TOOLS)
+    whole = claude.messages.create(**asked)
+    with claude.messages.stream(**asked) as stream:
+        streamed = stream.get_final_message()
+    for answer in (whole, streamed):
+        thinking, text, first, second = answer.content
+        assert (thinking.type, thinking.thinking, bool(thinking.signature)) == ("thinking", "hm, yes", True)
+        assert text.text == "ok"
+        assert (first.type, first.name, first.input) == ("tool_use", "f", {"a": 1, "b": "<é>"})
+        assert (second.name, second.input) == ("g", {})
+        assert first.id != second.id
+        assert answer.stop_reason == "tool_use"
+
+
+def test_fc_64_what_is_emitted_is_taken_back_and_reaches_the_prompt(claude: Any):
+    answer = claude.messages.create(**ask(TWO_CALLS, tools=TOOLS))
+    calls = [block.id for block in answer.content if block.type == "tool_use"]
+    results = [{"type": "tool_result", "tool_use_id": call} for call in reversed(calls)]
+    results[0]["content"] = "RESULT-77"
+    history = [
+        {"role": "user", "content": "begin"},
+        {"role": "assistant", "content": [block.model_dump() for block in answer.content]},
+        {"role": "user", "content": [{"type": "text", "text": "after"}, *results]},
+        {"role": "user", "content": script(echo_prompt=True)},
+    ]
+    later = claude.messages.create(**ask("", tools=TOOLS) | {"messages": history, "max_tokens": 4000})
+    prompt = "".join(block.text for block in later.content if block.type == "text")
+    assert prompt.count("RESULT-77") == 1
+    assert prompt.index('"name": "f"') < prompt.index("RESULT-77") < prompt.index("after")
+
+
+def test_one_call_at_a_time(claude: Any):
+    choice = {"type": "auto", "disable_parallel_tool_use": True}
+    answer = claude.messages.create(**ask(TWO_CALLS, tools=TOOLS, tool_choice=choice))
+    assert [block.name for block in answer.content if block.type == "tool_use"] == ["f"]
+
+
+def test_the_model_goes_on_with_a_turn_that_was_begun(claude: Any):
+    history = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "I think"}]
+    answer = claude.messages.create(**ask("") | {"messages": history, "max_tokens": 3})
+    assert answer.usage.output_tokens == 3
+
+
 def test_errors_are_the_clients_own_classes(claude: Any):
     with pytest.raises(anthropic.NotFoundError) as missing:
         claude.messages.create(**ask("x") | {"model": "nothing"})
@@ -111,6 +159,7 @@ def test_a_turn_of_a_coding_agent(cluster: Cluster):
         body = ask(
             [{"type": "text", "text": "hello", "cache_control": {"type": "ephemeral"}}],
             system=[{"type": "text", "text": billing}, {"type": "text", "text": "You are an agent."}],
+            thinking={"type": "adaptive"},
             context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
             metadata={"user_id": "u"},
             tools=[{"type": "web_search_20250305", "name": "web_search"}],

@@ -8,6 +8,7 @@ import httpx
 import openai
 import pytest
 
+from tests.conformance.scripts import TWO_CALLS
 from tests.integration.cluster import Cluster, script, sse
 
 pytestmark = pytest.mark.integration
@@ -81,6 +82,45 @@ def test_a_streamed_response(client: openai.OpenAI):
         assert stream.get_final_response().output_text == "ab"
     assert kinds[0] == "response.created"
     assert kinds[-1] == "response.completed"
+
+
+TOOLS: Any = [
+    {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False},
+    {"type": "custom", "name": "g"},
+]
+
+
+def test_thought_text_and_two_calls_whole_and_streamed(client: openai.OpenAI):
+    whole = client.responses.create(model=MODEL, input=TWO_CALLS, tools=TOOLS)
+    with client.responses.stream(model=MODEL, input=TWO_CALLS, tools=TOOLS) as stream:
+        for _event in stream:
+            pass
+        streamed = stream.get_final_response()
+    for answer in (whole, streamed):
+        thought, text, first, second = answer.output
+        assert thought.type == "reasoning"
+        assert thought.content is not None
+        assert thought.content[0].text == "hm, yes"
+        assert text.type == "message"
+        assert answer.output_text == "ok"
+        assert first.type == "function_call"
+        assert (first.name, first.arguments) == ("f", '{"a": 1, "b": "<é>"}')
+        assert second.type == "custom_tool_call"
+        assert second.name == "g"
+
+
+def test_fc_64_what_is_emitted_is_taken_back_and_reaches_the_prompt(client: openai.OpenAI):
+    answer = client.responses.create(model=MODEL, input=TWO_CALLS, tools=TOOLS)
+    history: Any = [item.model_dump(exclude_none=True) for item in answer.output]
+    for item in answer.output:
+        if item.type in ("function_call", "custom_tool_call"):
+            history.append(
+                {"type": f"{item.type}_output", "call_id": item.call_id, "output": item.name + "-77"}
+            )
+    history.append({"role": "user", "content": script(echo_prompt=True)})
+    prompt = client.responses.create(model=MODEL, input=history, tools=TOOLS).output_text
+    assert prompt.count("f-77") == prompt.count("g-77") == 1
+    assert prompt.index('"name": "f"') < prompt.index("f-77") < prompt.index("g-77")
 
 
 def test_the_budget_makes_a_response_incomplete(client: openai.OpenAI):

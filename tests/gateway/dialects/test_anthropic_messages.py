@@ -100,7 +100,7 @@ def test_fc_16_the_nonce_of_a_billing_line_is_dropped_from_the_first_system_bloc
     assert BILLING in str(parse(body, drop_billing_line=False).messages[0].content)
 
 
-def test_fc_73_tool_results_follow_their_calls_in_order_and_the_text_comes_after():
+def test_fc_73_tool_results_come_before_the_text_of_their_turn():
     found = turns(
         user({"type": "text", "text": "go"}),
         {"role": "assistant", "content": [{"type": "text", "text": "ok"}, use("A"), use("B")]},
@@ -121,9 +121,9 @@ def test_fc_73_tool_results_follow_their_calls_in_order_and_the_text_comes_after
                 ToolCall(id="B", name="f", arguments=arguments),
             ),
         ),
-        ChatMessage(role="tool", tool_call_id="A", content="Error: failed"),
         ChatMessage(role="tool", tool_call_id="B", content="b\n[an image, which this model cannot see]"),
         ChatMessage(role="tool", tool_call_id="other", content="?"),
+        ChatMessage(role="tool", tool_call_id="A", content="Error: failed"),
         ChatMessage(role="user", content="and then"),
     )
 
@@ -199,3 +199,14 @@ def test_tool_choices(choice: str | None, found: str):
 )
 def test_faults_are_named_by_path(fields: dict[str, Any], param: str, reason: str):
     assert refusal(**fields) == (param, reason)
+
+
+def test_an_assistants_turn_at_the_end_is_gone_on_with():
+    prefill = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "I"}]
+    assert asked(messages=prefill).template_options == {"continue_final_message": True}
+    assert asked(messages=prefill[:1]).template_options == {}
+
+
+def test_one_call_at_a_time_where_the_client_wants_that():
+    assert asked().parallel_tool_calls
+    assert not asked(tool_choice={"type": "auto", "disable_parallel_tool_use": True}).parallel_tool_calls
