@@ -5,19 +5,19 @@ Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check.
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from clusterctl import commands, configfile, draining, edits, operations, output
+from clusterctl.boot_commands import boot
+from clusterctl.control import NAME
 from clusterctl.options import config_option, json_option, places, reported, start_timeout_option
-from protocol import __version__
+from protocol import __version__, logs
 from protocol.config import EMBEDDED, WorkerConfig
-from protocol.logs import TEXT_FORMAT
 
 _HTTP = "127.0.0.1:8000"
 
@@ -70,8 +70,9 @@ def up(wait: bool, foreground: bool, timeout: float, config_file: Path | None) -
     config = configfile.read_config(path)
     operations.make_folders(home)
     if foreground:
-        logging.basicConfig(format=TEXT_FORMAT, level=logging.INFO, stream=sys.stderr)
-        operations.supervise_here(home, path, config, os.environ)
+        logs.set_up(msgspec.structs.replace(config.log, level="info"), NAME, home.log(NAME))
+        if not operations.supervise_here(home, path, config, os.environ):
+            click.echo("unchanged: the cluster is up already, under another supervisor")
         return
     operations.bring_up(home, path, config, os.environ)
     if wait:
@@ -229,7 +230,7 @@ def status(as_json: bool, config_file: Path | None) -> None:
         output.show_status(found)
 
 
-for command in commands.ALL:
+for command in (*commands.ALL, boot):
     cli.add_command(command)
 
 

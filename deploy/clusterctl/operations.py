@@ -77,12 +77,13 @@ def bring_up(home: Home, config_file: Path, config: ClusterConfig, environ: Mapp
         time.sleep(POLL_S)
 
 
-def supervise_here(home: Home, config_file: Path, config: ClusterConfig, environ: Mapping[str, str]) -> None:
-    """Supervise in this process until SIGTERM or SIGINT. Raises `OperationError` when another does."""
+def supervise_here(home: Home, config_file: Path, config: ClusterConfig, environ: Mapping[str, str]) -> bool:
+    """Supervise in this process until SIGTERM or SIGINT; False when another does already."""
     if is_locked(home.lock(NAME)):
-        raise OperationError("the cluster is up already; take it down first: clusterctl down")
+        return False
     _refuse_busy_ports(home, config_file, config)
     Supervisor(home, config_file, settled_environment(environ, Path.cwd(), home)).run()
+    return True
 
 
 def wait_until_ready(home: Home, config: ClusterConfig, timeout_s: float, say: Say) -> None:

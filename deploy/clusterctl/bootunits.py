@@ -1,0 +1,140 @@
+"""What tells systemd or launchd to start a home's cluster: a unit file, a property list. Pure.
+
+Both run `clusterctl up --foreground`, whose supervisor goes on doing its work: they start it, start it
+again when it fails, and tell it to end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import plistlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusterctl.launching import specs_of
+from clusterctl.supervision import KILL_GRACE_S
+from protocol.config import ClusterConfig
+
+NAME = "studiofleet"
+PAUSE_S = 10
+"""Before the supervisor is started again when it failed; launchd also starts nothing more often."""
+_MARGIN_S = 20
+_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+
+
+@dataclass(frozen=True)
+class BootPlan:
+    """What is started for one home, and how long it may take to end."""
+
+    name: str
+    """Of the unit: one for each home."""
+    command: tuple[str, ...]
+    environ: Mapping[str, str]
+    folder: Path
+    log: Path
+    stop_s: int
+    user: str = ""
+    """Empty: by whoever logs in; else by the system, as this user, whoever is logged in."""
+
+
+def unit_name(home: Path, default: Path) -> str:
+    """`studiofleet` for the default home, else with an ending more."""
+    if home == default:
+        return NAME
+    return f"{NAME}-{hashlib.sha256(os.fsencode(home)).hexdigest()[:8]}"
+
+
+def boot_command(python: str, config_file: Path) -> tuple[str, ...]:
+    return (python, "-P", "-m", "clusterctl.cli", "up", "--foreground", "--config", str(config_file))
+
+
+def boot_environment(environ: Mapping[str, str], python: str) -> dict[str, str]:
+    """Of a settled environment, what does not depend on the shell that happens to be used."""
+    kept = ("STUDIOFLEET_HOME", "STUDIOFLEET_MODELS", "PYTHONPATH")
+    chosen = {key: environ[key] for key in kept if environ.get(key)}
+    return {**chosen, "PATH": f"{Path(python).parent}:{_PATH}"}
+
+
+def stop_limit_s(config: ClusterConfig) -> int:
+    """All processes drain at once; who does not end is killed by the supervisor after its grace."""
+    longest = max(spec.drain_s for spec in specs_of(config))
+    return math.ceil(longest + KILL_GRACE_S + _MARGIN_S)
+
+
+def systemd_unit(plan: BootPlan) -> str:
+    """A service for systemd.
+
+    KillMode=process: only the supervisor is told to end, so that the others get their drain; and when
+    it is killed they go on serving, and the next one adopts them. OOMPolicy: a worker that takes too
+    much memory is the supervisor's affair. 2 and 3 (refused by a check) need a person, and
+    StartLimitIntervalSec=0 keeps on trying what may mend itself.
+    """
+    environ = "\n".join(f"Environment={_quoted(f'{key}={value}')}" for key, value in plan.environ.items())
+    return f"""\
+[Unit]
+Description=Studiofleet cluster in {_plain(plan.folder)}
+StartLimitIntervalSec=0
+
+[Service]
+Type=exec
+{f"User={plan.user}{chr(10)}" if plan.user else ""}\
+ExecStart={" ".join(_quoted(word.replace("$", "$$")) for word in plan.command)}
+WorkingDirectory={_plain(plan.folder)}
+{environ}
+UMask=0077
+StandardOutput=append:{_plain(plan.log)}
+StandardError=append:{_plain(plan.log)}
+Restart=on-failure
+RestartSec={PAUSE_S}
+RestartPreventExitStatus=2 3
+KillMode=process
+TimeoutStopSec={plan.stop_s}
+OOMPolicy=continue
+
+[Install]
+WantedBy={"multi-user.target" if plan.user else "default.target"}
+"""
+
+
+def _plain(path: Path) -> str:
+    return str(path).replace("%", "%%")
+
+
+def _quoted(word: str) -> str:
+    """As systemd.syntax(7) has it; words of harmless characters stay as they are."""
+    word = word.replace("%", "%%")
+    if re.fullmatch(r"[A-Za-z0-9_./:=@%$+,-]+", word):
+        return word
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def launchd_plist(plan: BootPlan) -> bytes:
+    """An agent for launchd, or a daemon when the plan names a user.
+
+    SuccessfulExit alone: each key of KeepAlive is a reason of its own to start again. ExitTimeOut is 5 s
+    unless set. ProcessType: anything else is throttled, the GPU too. launchd ends what is left of its
+    process group only; workers lead groups of their own, so that they outlive a killed supervisor.
+    """
+    whose = {"UserName": plan.user} if plan.user else {"LimitLoadToSessionType": ["Aqua", "Background"]}
+    return plistlib.dumps(
+        {
+            "Label": plan.name,
+            "ProgramArguments": list(plan.command),
+            **whose,
+            "WorkingDirectory": str(plan.folder),
+            "EnvironmentVariables": dict(plan.environ),
+            "RunAtLoad": True,
+            "KeepAlive": {"SuccessfulExit": False},
+            "ThrottleInterval": PAUSE_S,
+            "ExitTimeOut": plan.stop_s,
+            "ProcessType": "Interactive",
+            "Umask": 0o077,
+            "StandardOutPath": str(plan.log),
+            "StandardErrorPath": str(plan.log),
+        }
+    )
