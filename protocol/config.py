@@ -76,6 +76,8 @@ class WorkerConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     """How the model marks reasoning: `think`, `none`, or two marks with a space between them.
     Default: as for `tool_parser`."""
     drain_timeout_s: Seconds = 60.0
+    load_stall_s: Seconds = 120.0
+    """A load that makes no progress for so long is given up; one that does may take as long as it needs."""
     residency: str = "always"
     # Part of the format, not built yet: refused by `parse`.
     idle_timeout_s: Any = None

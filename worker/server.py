@@ -73,7 +73,7 @@ class Server:
             broken=lambda why: self._leave(ExitCode.FAULT, f"the engine failed: {why}"),
         )
         self._report = Report(worker, engine, self._core, self._life)
-        self._startup = Startup(engine, self._enter)
+        self._startup = Startup(engine, self._enter, worker.load_stall_s)
         self._stay_drained = False
         self._giving_up: asyncio.TimerHandle | None = None
         self._drain_timeout_s = worker.drain_timeout_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -13,19 +14,24 @@ from worker.engine.base import (
     cleanup_startup_cancellation,
     run_blocking_startup_work,
 )
+from worker.engine.output import FleetEngine, ModelUnavailable
+from worker.stall import StallWatch
 
 logger = logging.getLogger(__name__)
 
 ENGINE_STOP_S = 4.0
 """Twice this and the last words fit into what the supervisor grants beyond the drain."""
+_LOOK_S = 0.25
+"""Between two looks at how far a load is."""
 
 
 class Startup:
-    """Owns the engine's coming and going."""
+    """Owns the engine's coming and going. A load that stands still for `stall_s` is given up."""
 
-    def __init__(self, engine: BaseEngine, enter: Callable[[WorkerState], None]) -> None:
+    def __init__(self, engine: BaseEngine, enter: Callable[[WorkerState], None], stall_s: float) -> None:
         self._engine = engine
         self._enter = enter
+        self._stall_s = stall_s
         self.is_stuck = False
         """The engine could not be stopped: its threads may keep the process from ending."""
 
@@ -33,7 +39,7 @@ class Startup:
         """Load, and generate a token. Cut short, the engine is stopped before this returns."""
         try:
             self._enter(WorkerState.LOADING)
-            await run_blocking_startup_work(self._prepare)
+            await self._load()
             await self._engine.start()
             self._enter(WorkerState.WARMING)
             await self._warm_up()
@@ -55,6 +61,27 @@ class Startup:
         except BaseException:
             logger.exception("the engine could not be stopped")
             self.is_stuck = True
+
+    async def _load(self) -> None:
+        """Raises `ModelUnavailable` when it stands still, which only our own engines can tell."""
+        loop = asyncio.get_running_loop()
+        watch = StallWatch(self._stall_s, loop.time())
+        loading = asyncio.ensure_future(run_blocking_startup_work(self._prepare))
+        try:
+            while not loading.done():
+                await asyncio.wait({loading}, timeout=_LOOK_S)
+                if loading.done() or not isinstance(self._engine, FleetEngine):
+                    continue
+                if why := watch.look(self._engine.load_progress(), loop.time()):
+                    self.is_stuck = True  # its thread cannot be ended
+                    raise ModelUnavailable(why)
+            loading.result()
+        except asyncio.CancelledError:
+            loading.cancel()
+            while not loading.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait({loading})
+            raise
 
     def _prepare(self) -> None:
         try:

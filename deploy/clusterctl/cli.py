@@ -117,6 +117,7 @@ def down(config_file: Path | None) -> None:
 @click.option(
     "--drain-timeout", "drain_timeout_s", type=float, help="Seconds for running requests at its end."
 )
+@click.option("--load-stall", "load_stall_s", type=float, help="Seconds without progress that end a load.")
 @click.option("--no-start", is_flag=True, help="Only write the configuration.")
 @click.option("--wait", is_flag=True, help="Return when it serves, and show a token that it generated.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change in the configuration.")

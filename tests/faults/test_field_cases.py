@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from protocol.states import ExitCode
 from tests.integration.cluster import PATIENCE_S, chat, script, sse, wait_for
 from tests.integration.operating import Operator, operating, running
 
@@ -118,6 +119,20 @@ def test_fc_37_a_load_that_takes_longer_than_every_limit_is_waited_for(operator)
     assert ask(operator).status_code == 200
     worker = operator.worker("fake-1")
     assert (worker["state"], worker["restarts"], worker["last_error"]) == ("ready", 0, None)
+
+
+# FC-37: the same where the load stands still
+def test_fc_37_a_load_that_stands_still_is_ended_and_tried_again(operator):
+    operator.init()
+    operator.run(
+        "add-worker", "--model", "m", "--id", "w", "--engine", f"{ENGINES}:Stalls", "--load-stall", "0.5"
+    )
+    operator.run("up")
+    wait_for(lambda: operator.worker("w").get("restarts"), "the worker to be started again")
+    worker = operator.worker("w")
+    assert worker["last_exit"] == ExitCode.FAULT
+    assert "no progress for 0.5 s (50% done, reading the weights); check the disk" in worker["last_error"]
+    assert operator.wait_state("w", "parked")["last_exit"] == ExitCode.FAULT
 
 
 # FC-37: "failed" is left by itself

