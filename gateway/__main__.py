@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import errno
 import functools
 import logging
 import os
-import resource
 import signal
 import socket
 import sys
@@ -19,35 +17,29 @@ from typing import cast
 
 import msgspec
 import uvicorn
-import zmq
 
 from gateway.admin import Admin, AdminKey
 from gateway.app import make_app
+from gateway.binding import BACKLOG, StartError, bind_http, bind_wire, connection_limit, url_of
 from gateway.client import Wire
 from gateway.cluster import Cluster
 from gateway.connection import Connection, end_overdue
 from gateway.patience import KEEP_ALIVE_S
 from protocol import config, logs
-from protocol.addresses import AddressError, Home, endpoint, split_http
+from protocol.addresses import SUPERVISOR, AddressError, Home
 from protocol.config import ClusterConfig, ConfigError, GatewayConfig
 from protocol.errors import ClusterError, ErrorCode
-from protocol.folders import leave_socket_folder, private_folder, socket_folder
+from protocol.folders import leave_socket_folder
 from protocol.keys import KeyFileError, read_admin_key
+from protocol.locks import is_locked
 from protocol.states import ExitCode
 
 logger = logging.getLogger("gateway")
 
 _POLL_S = 0.05
 _SWEEP_S = 0.5
-_BACKLOG = 512
-_OTHER_DESCRIPTORS = 2 * _BACKLOG + 128
-"""Connections are taken in such bursts before one that is too many is ended; and files, workers."""
 _FAREWELL_S = 2.0
 """So long the last answers may take to reach their clients."""
-
-
-class StartError(ValueError):
-    """The gateway cannot start until a person changes something: what, in words."""
 
 
 class _Server(uvicorn.Server):
@@ -66,8 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gateway = cluster_config.gateway_named(options.id)
         logs.set_up(cluster_config.log, gateway.id, home.log(gateway.id))
         logging.getLogger("uvicorn").setLevel(logging.ERROR)
-        listener = _bind_http(gateway)
-        wire = _bind_wire(gateway, home, cluster_config)
+        listener = bind_http(gateway)
+        wire = bind_wire(gateway, home, cluster_config)
     except (ConfigError, AddressError, StartError) as error:
         sys.stderr.write(f"cluster-gateway: {error}\n")
         return ExitCode.MISCONFIGURED
@@ -93,63 +85,6 @@ def _read_config(path: Path) -> ClusterConfig:
         raise StartError(f"{path} cannot be read: {error}") from error
 
 
-def _connection_limit(wanted: int) -> int:
-    """As many connections as the system gives descriptors for, at most `wanted`."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + _OTHER_DESCRIPTORS
-    if soft < needed:
-        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    found = wanted if soft >= needed else min(wanted, soft // 2)
-    if found < wanted:
-        logger.warning(
-            "the system gives %d descriptors: %d connections are taken, not %d", soft, found, wanted
-        )
-    return found
-
-
-def _bind_http(gateway: GatewayConfig) -> socket.socket:
-    host, port = split_http(gateway.http)
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        # Named by its protocol: only then does asyncio switch off Nagle's delay on its connections.
-        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        raise StartError(
-            f"{gateway.http} cannot be bound ({error.strerror or error}); stop the process that has it,"
-            f" or choose another address for the gateway {gateway.id!r}"
-        ) from error
-    return listener
-
-
-def _bind_wire(gateway: GatewayConfig, home: Home, cluster_config: ClusterConfig) -> Wire:
-    endpoints = [endpoint(listen, gateway.id, home) for listen in gateway.listen]
-    private_folder(home.run)
-    if "ipc" in gateway.listen:
-        socket_folder(home)
-        _refuse_if_served(home.socket(gateway.id), gateway.id)
-    try:
-        return Wire(endpoints, cluster_config.heartbeat.interval_s)
-    except zmq.ZMQError as error:
-        raise StartError(
-            f"{' and '.join(endpoints)} cannot be bound ({error}); stop the process that has it,"
-            f" or choose another address to listen on for the gateway {gateway.id!r}"
-        ) from error
-
-
-def _refuse_if_served(path: Path, gateway_id: str) -> None:
-    """ZeroMQ takes a socket's place, whoever listens there; one that a killed process left is fair game."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(1.0)
-        if probe.connect_ex(str(path)) in (0, errno.EAGAIN):
-            raise StartError(
-                f"another process serves {path}; stop it, or give the gateway {gateway_id!r} another id"
-            )
-
-
 class _Gateway:
     """The life of the process, on its event loop."""
 
@@ -164,8 +99,9 @@ class _Gateway:
 
     async def serve(self, listener: socket.socket, wire: Wire) -> None:
         cluster = Cluster(self._config, self._gateway.id, wire)
-        cluster.url = _url_of(listener)
+        cluster.url = url_of(listener)
         self._read_home(cluster)
+        self._look_on(cluster)
         server = self._server(cluster)
         self._handle_signals(cluster)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -192,7 +128,7 @@ class _Gateway:
 
     def _server(self, cluster: Cluster) -> _Server:
         limits = self._config.limits
-        most = _connection_limit(limits.max_connections)
+        most = connection_limit(limits.max_connections)
         limits = msgspec.structs.replace(limits, max_connections=most)
         actions = Admin(cluster, limits, self._key, lambda: self._reload(cluster))
         app = make_app(cluster, limits, actions, lambda: len(server.server_state.connections))
@@ -206,7 +142,7 @@ class _Gateway:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            backlog=_BACKLOG,
+            backlog=BACKLOG,
             timeout_keep_alive=int(KEEP_ALIVE_S),
         )
         server = _Server(settings)
@@ -246,12 +182,22 @@ class _Gateway:
 
     def _read_home(self, cluster: Cluster) -> None:
         """The admin key, and which workers nobody will start."""
+        self._look_for_supervisor(cluster)
         cluster.mark_down(path.stem for path in self._home.run.glob("*.down"))
         try:
             self._key.take(read_admin_key(self._home))
         except KeyFileError as error:
             self._key.lack(str(error))
             logger.info("nobody may act on this gateway over HTTP: %s", error)
+
+    def _look_on(self, cluster: Cluster) -> None:
+        """Now and from now on: whether somebody is there who starts a worker again."""
+        asyncio.get_running_loop().call_later(_SWEEP_S, self._look_on, cluster)
+        self._look_for_supervisor(cluster)
+
+    def _look_for_supervisor(self, cluster: Cluster) -> None:
+        supervised = self._config.supervisor != "process" or is_locked(self._home.lock(SUPERVISOR))
+        cluster.set_supervised(supervised)
 
     async def _drain(self, cluster: Cluster) -> None:
         """Let requests finish; what is still there at the end of its time is told so."""
@@ -284,11 +230,6 @@ async def _farewell(server: _Server) -> None:
 async def _until(condition: Callable[[], bool]) -> None:
     while not condition():  # noqa: ASYNC110 (at start and end only)
         await asyncio.sleep(_POLL_S)
-
-
-def _url_of(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from gateway import routing
 from gateway.registry import Registry, WorkerView
-from protocol.config import WorkerConfig
+from protocol.config import LOCAL, WorkerConfig
 from protocol.errors import ClusterError, ErrorCode
 
 COMES_BACK_S = 60.0
 """So long a worker that is configured, or was there, is waited for without a connection: its
-supervisor makes pauses of up to 30 s. One that is still away then is parked, stopped or was never
-started."""
+supervisor makes pauses of up to 30 s. One that is still away then is stopped, or was never started.
+Where no supervisor is, none is waited for."""
 
 
 class Catalog:
@@ -25,6 +25,7 @@ class Catalog:
         self._registry = registry
         self._expected_since: dict[str, float] = {}
         self._down: frozenset[str] = frozenset()
+        self._supervised = True
         self.configure(configured, now)
 
     def configure(self, configured: Sequence[WorkerConfig], now: float) -> None:
@@ -37,6 +38,13 @@ class Catalog:
         before, self._down = self._down, frozenset(worker_ids)
         for worker_id in before - self._down:
             self.left(worker_id, now)
+
+    def set_supervised(self, supervised: bool, now: float) -> None:
+        """Whether somebody starts workers of this machine; who comes anew starts what is away now."""
+        if supervised and not self._supervised:
+            for worker_id in self._expected_since:
+                self.left(worker_id, now)
+        self._supervised = supervised
 
     def left(self, worker_id: str, now: float) -> None:
         """A worker went away: a configured one is expected back."""
@@ -86,13 +94,18 @@ class Catalog:
         views = [
             v
             for v in self._registry.views()
-            if v.connection or (v.worker_id not in self._down and now - v.heard_at < COMES_BACK_S)
+            if v.connection or (v.worker_id not in self._down and self._comes_back(v.node, now - v.heard_at))
         ]
         there = {view.worker_id for view in views if view.connection}
         expected = [
-            w for w in self._wanted() if w.id in there or now - self._expected_since[w.id] < COMES_BACK_S
+            w
+            for w in self._wanted()
+            if w.id in there or self._comes_back(w.node, now - self._expected_since[w.id])
         ]
         return routing.is_hopeless(model, expected, views)
+
+    def _comes_back(self, node: str, away_s: float) -> bool:
+        return away_s < COMES_BACK_S and (self._supervised or node != LOCAL)
 
     def _wanted(self) -> list[WorkerConfig]:
         return [worker for worker in self.configured if worker.id not in self._down]

@@ -52,6 +52,10 @@ class Cluster:
         """The configuration was read again."""
         self.catalog.configure(workers, self._clock())
 
+    def set_supervised(self, supervised: bool) -> None:
+        """Whether somebody starts workers of this machine; where nobody does, requests wait for none."""
+        self.catalog.set_supervised(supervised, self._clock())
+
     def mark_down(self, worker_ids: Iterable[str]) -> None:
         """These, and only these, nobody starts: requests do not wait for them."""
         self.catalog.mark_down(worker_ids, self._clock())

@@ -11,6 +11,8 @@ from pathlib import Path
 
 MAX_SOCKET_PATH = 103
 """Bytes of a unix socket path on macOS (Linux has 107)."""
+SUPERVISOR = "supervisor"
+"""The name under which the supervisor of a home keeps its lock, its pid and its log."""
 
 _LOOPBACK = re.compile(r"^(127\.\d{1,3}\.\d{1,3}\.\d{1,3}|localhost|\[?::1\]?)$")
 

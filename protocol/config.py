@@ -12,11 +12,14 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from protocol.addresses import AddressError, is_loopback, split_http, tcp_host
+from protocol.addresses import SUPERVISOR, AddressError, is_loopback, split_http, tcp_host
 from protocol.config_errors import explain
 from protocol.values import Count, Id, Name, NotNegative
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+
+LOCAL = "local"
+"""The node that is this machine."""
 
 EMBEDDED = "embedded"
 """The model name that stands for the small model which the project brings along."""
@@ -54,7 +57,7 @@ class WorkerConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     id: Id
     model: str
     """`embedded`, a folder, or (for a foreign engine) whatever its class takes."""
-    node: str = "local"
+    node: str = LOCAL
     served_name: Name | None = None
     """Default: the last part of the model's name."""
     aliases: tuple[Name, ...] = ()
@@ -239,8 +242,8 @@ def _check_ids(config: ClusterConfig) -> None:
         raise ConfigError('there is no gateway; add a [gateway] table with an id and http = "127.0.0.1:8000"')
     seen: set[str] = set()
     for process_id in (*(g.id for g in config.all_gateways), *(w.id for w in config.workers)):
-        if process_id == "supervisor":
-            raise ConfigError("the id 'supervisor' is reserved; choose another")
+        if process_id == SUPERVISOR:
+            raise ConfigError(f"the id {SUPERVISOR!r} is reserved; choose another")
         if process_id in seen:
             raise ConfigError(f"the id {process_id!r} is used twice; ids name processes and must differ")
         seen.add(process_id)
@@ -317,7 +320,7 @@ def _check_worker(worker: WorkerConfig) -> None:
             f"{where}: engine {worker.engine!r} is neither one of {', '.join(ENGINES)}"
             " nor of the form package.module:Class"
         )
-    if worker.node != "local":
+    if worker.node != LOCAL:
         raise ConfigError(
             f"{where}: node {worker.node!r} is unknown; in this version every worker is 'local'"
         )

@@ -13,12 +13,12 @@ from typing import Literal
 import msgspec
 
 from clusterctl.supervision import Process
-from protocol.addresses import Home
+from protocol.addresses import SUPERVISOR, Home
 from protocol.folders import socket_folder
 
 logger = logging.getLogger(__name__)
 
-NAME = "supervisor"
+NAME = SUPERVISOR
 _PEER_TIMEOUT_S = 2.0
 _LONGEST_LINE = 4 * 1024 * 1024
 

@@ -98,6 +98,27 @@ def test_fc_03_where_no_worker_comes_back_requests_are_refused_at_once(operator,
     assert ask(operator).status_code == 200
 
 
+# FC-03: the same where nobody is there to start it again
+def test_fc_03_without_a_supervisor_requests_are_refused_at_once_until_there_is_one(operator):
+    operator.init("fake-1")
+    operator.run("up", "--wait")
+    supervisor, _gateway, worker = operator.pids()
+    for pid in (supervisor, worker):
+        os.kill(pid, signal.SIGKILL)
+
+    def refused() -> httpx.Response | None:
+        answer = ask(operator)
+        return None if answer.status_code == 200 else answer
+
+    answer = wait_for(refused, "a refusal")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "no_worker_available")
+    assert int(answer.headers["retry-after"]) >= 1
+    assert answer.elapsed.total_seconds() < 5.0
+    # The next supervisor starts it, and requests wait for that.
+    operator.run("up")
+    assert ask(operator).status_code == 200
+
+
 # FC-37: health budget shorter than model load
 def test_fc_37_a_load_that_takes_longer_than_every_limit_is_waited_for(operator):
     operator.init("fake-1", load_s="6.0")

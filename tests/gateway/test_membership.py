@@ -313,3 +313,25 @@ def test_a_worker_that_somebody_starts_again_is_expected_from_then_on():
     assert not fleet.catalog.is_hopeless("m", fleet.now)
     fleet.pass_time(61)
     assert fleet.catalog.is_hopeless("m", fleet.now)
+
+
+def test_without_a_supervisor_nobody_waits_for_a_worker_of_this_machine():
+    fleet = Fleet(workers=(WorkerConfig(id="a", model="m"), WorkerConfig(id="b", model="n")))
+    fleet.join("a")
+    fleet.catalog.set_supervised(False, fleet.now)
+    assert not fleet.catalog.is_hopeless("m", fleet.now)
+    assert fleet.catalog.is_hopeless("n", fleet.now)
+    waiting = fleet.ask("r1")
+    fleet.membership.lost(b"a", fleet.now, "killed")
+    fleet.pass_time(1)
+    assert waiting.code == "no_worker_available"
+
+
+def test_a_supervisor_that_comes_starts_what_is_away():
+    fleet = Fleet(workers=(WorkerConfig(id="a", model="m"),))
+    fleet.catalog.set_supervised(False, fleet.now)
+    fleet.pass_time(1000)
+    fleet.catalog.set_supervised(True, fleet.now)
+    assert not fleet.catalog.is_hopeless("m", fleet.now)
+    fleet.pass_time(61)
+    assert fleet.catalog.is_hopeless("m", fleet.now)

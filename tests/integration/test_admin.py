@@ -11,7 +11,9 @@ import httpx
 import pytest
 
 from clusterctl.admin import read_state
+from protocol.addresses import SUPERVISOR
 from protocol.keys import ensure_admin_key, read_admin_key
+from protocol.locks import locked
 from tests.integration.cluster import (
     PATIENCE_S,
     Cluster,
@@ -161,12 +163,14 @@ def test_nobody_waits_for_a_worker_that_is_marked_as_down(operator):
     operator.cluster.home.down_mark("w-1").touch()
     operator.post("workers/w-1/drain", json={"then": "exit"})
     assert operator.cluster.wait_exit("w-1") == 0
-    waiting = httpx.post  # w-2 is configured and may come: that is hope
-    with pytest.raises(httpx.ReadTimeout):
-        waiting(operator.url + "/v1/chat/completions", json=chat("hi"), timeout=1.0)
-    operator.cluster.home.down_mark("w-2").touch()
-    operator.post("reload")
-    answer = httpx.post(operator.url + "/v1/chat/completions", json=chat("hi"), timeout=PATIENCE_S)
+    with locked(operator.cluster.home.lock(SUPERVISOR)):
+        operator.post("reload")
+        # w-2 is configured, and somebody is there to start it: that is hope
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(operator.url + "/v1/chat/completions", json=chat("hi"), timeout=1.0)
+        operator.cluster.home.down_mark("w-2").touch()
+        operator.post("reload")
+        answer = httpx.post(operator.url + "/v1/chat/completions", json=chat("hi"), timeout=PATIENCE_S)
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "no_worker_available")
     assert "retry-after" in answer.headers
     ready = httpx.get(operator.url + "/health/ready")

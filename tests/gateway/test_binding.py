@@ -1,4 +1,4 @@
-"""What the process settles before it serves."""
+"""What a gateway takes from the machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from gateway.__main__ import _connection_limit
+from gateway.binding import connection_limit
 
 
 @pytest.mark.parametrize(
@@ -25,5 +25,5 @@ def test_connections_and_descriptors_fit(
     asked: list[int] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _what: given)
     monkeypatch.setattr(resource, "setrlimit", lambda _what, limits: asked.append(limits[0]))
-    assert _connection_limit(wanted) == taken
+    assert connection_limit(wanted) == taken
     assert asked == ([] if raised is None else [raised])
