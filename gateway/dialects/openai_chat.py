@@ -16,6 +16,8 @@ from gateway.dialects.fields import (
     wrong_value,
 )
 from gateway.dialects.openai_messages import parse_messages
+from gateway.dialects.openai_tools import parse_tools
+from gateway.dialects.template_options import parse_template_options
 from protocol.values import SamplingParams
 
 _INT64 = 2**63
@@ -55,13 +57,19 @@ def parse(body: bytes) -> ChatRequest:
     stream = fields.flag("stream")
     include_usage = _include_usage(fields, stream)
     _refuse_what_is_not_built(fields)
+    use = parse_tools(fields)
     return ChatRequest(
         model=model,
         messages=messages,
         sampling=_sampling(fields),
         seed=_seed(fields),
         stream=stream,
+        n=fields.integer("n", 1, 128) or 1,
         include_usage=include_usage,
+        tools=use.tools,
+        tool_choice=use.choice,
+        parallel_tool_calls=use.parallel,
+        template_options=parse_template_options(fields),
     )
 
 
@@ -121,13 +129,11 @@ def _include_usage(fields: Fields, stream: bool) -> bool:
 
 
 def _refuse_what_is_not_built(fields: Fields) -> None:
-    if fields.integer("n", 1, 128) not in (None, 1):
-        raise unsupported("n", "above 1 is not available in this version; ask several times")
     for name, low, high, neutral in _PENALTIES:
         if fields.number(name, low, high) not in (None, neutral):
             raise unsupported(name, f"is not available in this version; leave it out, or at {neutral:g}")
     _refuse_logprobs(fields)
-    _refuse_tools(fields)
+    _refuse_functions(fields)
     _refuse_formats(fields)
     for name in _NOT_YET:
         if fields.raw(name) is not None:
@@ -147,15 +153,15 @@ def _refuse_logprobs(fields: Fields) -> None:
         raise unsupported("logit_bias", _NOT_AVAILABLE)
 
 
-def _refuse_tools(fields: Fields) -> None:
-    for tools, choice in (("tools", "tool_choice"), ("functions", "function_call")):
-        wanted: Any = fields.raw(choice)
-        if wanted is not None and not isinstance(wanted, str | dict):
-            raise wrong_type(choice, "a string or an object", wanted)
-        if fields.items(tools) and wanted != "none":
-            raise unsupported(tools, f'is not available in this version; leave it out, or {choice} at "none"')
-        if wanted not in (None, "none", "auto"):
-            raise wrong_value(choice, f"needs {tools}")
+def _refuse_functions(fields: Fields) -> None:
+    """The older form of tools. Who asks in it expects its answers too."""
+    wanted: Any = fields.raw("function_call")
+    if wanted is not None and not isinstance(wanted, str | dict):
+        raise wrong_type("function_call", "a string or an object", wanted)
+    if fields.items("functions") and wanted != "none":
+        raise unsupported("functions", "is not available; use tools")
+    if wanted not in (None, "none", "auto"):
+        raise wrong_value("function_call", "needs functions, which are not available; use tools")
 
 
 def _refuse_formats(fields: Fields) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -80,7 +80,8 @@ class StreamWriter:
         elif piece.logprobs:
             chunks += self._chunk(index, b"{}", piece.logprobs)
         for call in piece.tool_calls:
-            chunks += self._chunk(index, _encode({"tool_calls": [self._call(index, call)]}))
+            for item in self._call(index, call):
+                chunks += self._chunk(index, _encode({"tool_calls": [item]}))
         return chunks
 
     def finish(self, index: int, finished: Finished) -> bytes:
@@ -106,13 +107,14 @@ class StreamWriter:
             end = b',"logprobs":%b,"finish_reason":null}]' % _encode(logprobs_object(logprobs)) + self._tail
         return b'%b{"index":%d,"delta":%b%b' % (self._head, index, delta, end)
 
-    def _call(self, index: int, call: ToolCallDelta) -> dict[str, Any]:
-        """The id and the name stand in a call's first piece only."""
-        if not call.name:
-            return {"index": call.index, "function": {"arguments": call.arguments}}
-        function = {"name": call.name, "arguments": call.arguments}
-        call_id = _call_id(self._identity, index, call.index)
-        return {"index": call.index, "id": call_id, "type": "function", "function": function}
+    def _call(self, index: int, call: ToolCallDelta) -> Iterator[dict[str, Any]]:
+        """The id and the name once, without arguments; then pieces of these, and nothing else."""
+        if call.name:
+            call_id = _call_id(self._identity, index, call.index)
+            function = {"name": call.name, "arguments": ""}
+            yield {"index": call.index, "id": call_id, "type": "function", "function": function}
+        if call.arguments:
+            yield {"index": call.index, "function": {"arguments": call.arguments}}
 
 
 def logprobs_object(logprobs: Sequence[TokenLogprob]) -> dict[str, Any]:

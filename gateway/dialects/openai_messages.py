@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from gateway.dialects.fields import Fields, missing, unsupported, wrong_type, wrong_value
 from protocol.values import ChatMessage, ToolCall
 
@@ -42,8 +44,8 @@ def _message(value: Any, path: str) -> ChatMessage:
         content=_content(fields),
         name=fields.text("name") or "",
         reasoning=fields.text("reasoning_content") or fields.text("reasoning") or "",
-        tool_calls=_tool_calls(fields),
-        tool_call_id=fields.text("tool_call_id") or "",
+        tool_calls=_tool_calls(fields) or _function_call(fields),
+        tool_call_id=fields.text("tool_call_id") or (fields.text("name") or "" if role == "function" else ""),
     )
 
 
@@ -83,17 +85,35 @@ def _text_part(value: Any, path: str) -> str:
 def _tool_calls(fields: Fields) -> tuple[ToolCall, ...]:
     calls = fields.items("tool_calls") or []
     path = fields.path("tool_calls")
-    return tuple(_tool_call(value, f"{path}[{index}]") for index, value in enumerate(calls))
+    found = [_tool_call(value, f"{path}[{index}]") for index, value in enumerate(calls)]
+    return tuple(call for call in found if call is not None)
 
 
-def _tool_call(value: Any, path: str) -> ToolCall:
+def _tool_call(value: Any, path: str) -> ToolCall | None:
+    """None for a call of a tool that is no function."""
     if not isinstance(value, dict):
         raise wrong_type(path, "an object", value)
     fields = Fields(value, path)
+    if (fields.text("type") or "function") != "function":
+        return None
     function = fields.object("function")
     if function is None:
         raise missing(fields.path("function"))
+    return _called(function, fields.text("id") or "")
+
+
+def _function_call(fields: Fields) -> tuple[ToolCall, ...]:
+    """A call in the older form, which has no id: the name stands for it, there and in the result."""
+    function = fields.object("function_call")
+    return () if function is None else (_called(function, function.text("name") or ""),)
+
+
+def _called(function: Fields, call_id: str) -> ToolCall:
+    """Whatever stands for the arguments is taken: it was the answer of a model, perhaps ours."""
     name = function.text("name")
     if name is None:
         raise missing(function.path("name"))
-    return ToolCall(id=fields.text("id") or "", name=name, arguments=function.text("arguments") or "")
+    arguments = function.raw("arguments")
+    if not isinstance(arguments, str):
+        arguments = "" if arguments is None else msgspec.json.encode(arguments).decode()
+    return ToolCall(id=call_id, name=name, arguments=arguments)

@@ -13,9 +13,20 @@ from hypothesis import strategies as st
 
 from gateway.dialects.openai_chat import ChatRequest, parse
 from protocol.errors import ClusterError
-from protocol.values import ChatMessage, SamplingParams
+from protocol.values import ChatMessage, SamplingParams, ToolCall, ToolSpec
 
 HI = [{"role": "user", "content": "hi"}]
+
+
+ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+
+
+def choose(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name}}
+
+
+def allow(*names: str, mode: str = "auto") -> dict[str, Any]:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [choose(n) for n in names]}}
 
 
 def body(**fields: Any) -> bytes:
@@ -145,6 +156,25 @@ def test_what_is_no_json_object(raw: bytes):
         ({"presence_penalty": 3}, "presence_penalty", "invalid_value"),
         ({"top_logprobs": 2}, "top_logprobs", "invalid_value"),
         ({"tool_choice": "required"}, "tool_choice", "invalid_value"),
+        ({"tools": [5]}, "tools[0]", "invalid_type"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function", "missing_required_parameter"),
+        ({"tools": [{"function": {}}]}, "tools[0].function.name", "missing_required_parameter"),
+        ({"tools": [{"function": {"name": ""}}]}, "tools[0].function.name", "invalid_value"),
+        ({"tools": [{"function": {"name": "f", "parameters": []}}]}, "tools[0].function.parameters",
+         "invalid_type"),
+        ({"tools": [ADD] * 129}, "tools", "invalid_value"),
+        ({"tools": [ADD], "tool_choice": "must"}, "tool_choice", "invalid_value"),
+        ({"tools": [ADD], "tool_choice": 1}, "tool_choice", "invalid_type"),
+        ({"tools": [ADD], "tool_choice": {"type": "function"}}, "tool_choice", "invalid_value"),
+        ({"tools": [ADD], "tool_choice": choose("other")}, "tool_choice", "invalid_value"),
+        ({"tools": [ADD], "tool_choice": allow("other")}, "tool_choice", "invalid_value"),
+        ({"tools": [ADD], "tool_choice": "required"}, "tool_choice", "unsupported_value"),
+        ({"tools": [ADD], "tool_choice": choose("add")}, "tool_choice", "unsupported_value"),
+        ({"tools": [ADD], "tool_choice": allow("add", mode="required")}, "tool_choice", "unsupported_value"),
+        ({"parallel_tool_calls": 1}, "parallel_tool_calls", "invalid_type"),
+        ({"enable_thinking": "no"}, "enable_thinking", "invalid_type"),
+        ({"chat_template_kwargs": []}, "chat_template_kwargs", "invalid_type"),
+        ({"reasoning_effort": 3}, "reasoning_effort", "invalid_type"),
         ({"response_format": {"type": "xml"}}, "response_format.type", "invalid_value"),
         ({"response_format": "json"}, "response_format", "invalid_type"),
     ],
@@ -156,8 +186,6 @@ def test_a_wrong_field_is_named(fields: dict[str, Any], param: str, reason: str)
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"n": 2}, "n"),
-        ({"tools": [{"type": "function"}]}, "tools"),
         ({"functions": [{}]}, "functions"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"logprobs": True}, "logprobs"),
@@ -182,7 +210,6 @@ def test_neutral_values_of_what_is_not_built_are_taken():
         "repetition_penalty": 1.0,
     }
     assert parsed(**neutral) == parsed()
-    assert parsed(tools=[{"type": "function"}], tool_choice="none") == parsed()
 
 
 _json = st.recursive(
@@ -191,7 +218,8 @@ _json = st.recursive(
     max_leaves=8,
 )
 _FIELDS = ("model", "messages", "stop", "seed", "stream", "stream_options", "tools", "tool_choice", "n",
-           "temperature", "top_k", "logit_bias", "response_format", "modalities", "functions")  # fmt: skip
+           "temperature", "top_k", "logit_bias", "response_format", "modalities", "functions", "thinking",
+           "parallel_tool_calls", "chat_template_kwargs", "think", "reasoning_effort")  # fmt: skip
 
 
 @given(st.dictionaries(st.sampled_from(_FIELDS), _json))
@@ -231,3 +259,56 @@ def test_stop_strings_are_bounded_and_each_counts_once():
     assert len(parsed(stop=[f"s{i}" for i in range(1024)]).sampling.stop) == 1024
     assert fault(body(stop=[f"s{i}" for i in range(1025)])) == ("stop", "invalid_value")
     assert fault(body(stop="x" * 65_537)) == ("stop", "invalid_value")
+
+
+def test_tools_are_taken_and_kinds_that_are_no_functions_are_left_out():
+    found = parsed(tools=[ADD, {"type": "web_search"}, {"function": {"name": "f", "strict": True}}])
+    assert found.tools == (ToolSpec(name="add", parameters={"type": "object"}), ToolSpec(name="f"))
+    assert (found.tool_choice, found.parallel_tool_calls) == ("auto", True)
+
+
+def test_what_may_be_called():
+    tools = [ADD, {"function": {"name": "f"}}]
+    assert parsed(tools=tools, tool_choice="none").tool_choice == "none"
+    assert not parsed(tools=tools, parallel_tool_calls=False).parallel_tool_calls
+    assert [tool.name for tool in parsed(tools=tools, tool_choice=allow("f")).tools] == ["f"]
+
+
+def test_several_answers():
+    assert (parsed().n, parsed(n=3).n) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        ({"reasoning_effort": "none"}, {"enable_thinking": False}),
+        ({"reasoning_effort": "high"}, {"reasoning_effort": "high"}),
+        ({"enable_thinking": True}, {"enable_thinking": True}),
+        ({"think": False}, {"enable_thinking": False}),
+        ({"think": "high"}, {}),
+        ({"thinking": {"type": "disabled"}}, {"enable_thinking": False}),
+        ({"thinking": {"type": "of tomorrow"}}, {}),
+        ({"chat_template_kwargs": {"enable_thinking": False, "a": 1}, "enable_thinking": True},
+         {"enable_thinking": False, "a": 1}),
+        ({"continue_final_message": True}, {"continue_final_message": True}),
+    ],
+)  # fmt: skip
+def test_what_is_said_to_the_template(fields: dict[str, Any], options: dict[str, Any]):
+    assert parsed(**fields).template_options == options
+
+
+@pytest.mark.parametrize(
+    ("arguments", "taken"),
+    [("{", "{"), ("", ""), (None, ""), ("[1]", "[1]"), ({"a": 1}, '{"a":1}'), ('{"a": 1}', '{"a": 1}')],
+)
+def test_fc69_whatever_stands_for_the_arguments_of_a_past_call_is_taken(arguments: Any, taken: str):
+    calls = [{"id": "c", "function": {"name": "f", "arguments": arguments}}, {"type": "custom", "custom": {}}]
+    found = parsed(messages=[*HI, {"role": "assistant", "content": None, "tool_calls": calls}])
+    assert found.messages[1].tool_calls == (ToolCall(id="c", name="f", arguments=taken),)
+
+
+def test_calls_of_the_older_form_are_kept():
+    call = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
+    found = parsed(messages=[*HI, call, {"role": "function", "name": "f", "content": "1"}]).messages
+    assert found[1].tool_calls == (ToolCall(id="f", name="f", arguments="{}"),)
+    assert found[2].tool_call_id == "f"

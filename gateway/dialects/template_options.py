@@ -1,0 +1,33 @@
+"""What a request says to the model's chat template: reasoning on or off, and variables of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.dialects.fields import Fields, wrong_type
+
+_FLAGS = ("add_generation_prompt", "continue_final_message")
+_THINKING = ("think", "enable_thinking")
+_TYPES = {"enabled": True, "adaptive": True, "disabled": False}
+
+
+def parse_template_options(fields: Fields) -> dict[str, Any]:
+    """All spellings that clients have, `chat_template_kwargs` last. Raises `ClusterError`."""
+    options: dict[str, Any] = {}
+    effort = fields.text("reasoning_effort")
+    if effort == "none":
+        options["enable_thinking"] = False
+    elif effort is not None:
+        options["reasoning_effort"] = effort
+    thinking = fields.raw("thinking")
+    if isinstance(thinking, dict) and str(thinking.get("type")) in _TYPES:
+        options["enable_thinking"] = _TYPES[thinking["type"]]
+    for name in (*_THINKING, *_FLAGS):
+        value = fields.raw(name)
+        if isinstance(value, bool):
+            options["enable_thinking" if name in _THINKING else name] = value
+        elif value is not None and name != "think":
+            raise wrong_type(name, "a boolean", value)
+    if fields.object("chat_template_kwargs") is not None:
+        options |= fields.raw("chat_template_kwargs")
+    return options
