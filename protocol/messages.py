@@ -108,6 +108,10 @@ class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
     token: str
     logprob: float
     top: tuple[tuple[int, str, float], ...] = ()
+    piece: bytes | None = None
+    """What the token adds to the text, in bytes: none for a special token, None where unknown."""
+    top_pieces: tuple[bytes | None, ...] = ()
+    """Those of the alternatives."""
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True, array_like=True):

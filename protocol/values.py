@@ -44,6 +44,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     logit_bias: dict[int, Finite] = {}
     logprobs: NotNegative | None = None
     """How many alternatives to report with each token; None: no log-probabilities."""
+    repetition_context_size: NotNegative = 0
+    """The repetition penalty looks at the last so many tokens; 0: at all, as in vLLM."""
+    xtc_probability: Share = 0.0
+    xtc_threshold: Share = 0.1
 
 
 class ContentPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

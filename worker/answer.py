@@ -67,7 +67,8 @@ class Answer:
             self._first_at = now
         if output.finished or self._is_over:
             self.finished = self._end(output, now)
-        return deltas(self._request, parts, output.tokens, self._usage.completion_tokens)
+        logprobs = () if self._request.sampling.logprobs is None else getattr(output, "logprobs", ())
+        return deltas(self._request, parts, output.tokens, self._usage.completion_tokens, logprobs)
 
     @property
     def _is_over(self) -> bool:

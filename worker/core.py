@@ -106,7 +106,8 @@ class Core:
         if self.closed is not None:
             self._say(gateway, self._rejected(request, self.closed, 1.0))
             return
-        problem = unsupported(request, tools=self._uses_tools())
+        logprobs = bool(getattr(type(self._engine), "can_logprobs", False))
+        problem = unsupported(request, tools=self._uses_tools(), ids=self._fleet, logprobs=logprobs)
         if problem is not None:
             self._say(gateway, self._with_load(_failed(request, ErrorCode.UNSUPPORTED, problem)))
             return
@@ -213,8 +214,10 @@ class Core:
         arguments = engine_arguments(
             request, self._engine_id(held.key), self.max_model_len, can_resume=can_resume
         )
-        if isinstance(request.prompt, str):
-            return self._engine.stream_generate(request.prompt, **arguments)
+        if request.prompt is not None:
+            # Only our own engines take a prompt of ids; for others it was refused.
+            prompt: Any = request.prompt if isinstance(request.prompt, str) else list(request.prompt)
+            return self._engine.stream_generate(prompt, **arguments)
         return self._engine.stream_chat(chat_messages(request), tools=chat_tools(request), **arguments)
 
     def _take(self, held: Held, output: GenerationOutput) -> None:
@@ -317,5 +320,7 @@ def _prompt_failed(request: Generate, error: PromptError) -> Failed:
     code = ErrorCode.INVALID_REQUEST
     if error.reason in (ErrorCode.CONTEXT_LENGTH_EXCEEDED, ErrorCode.UNSUPPORTED):
         code = ErrorCode(error.reason)
-    param = "prompt" if request.prompt is not None else "messages"
-    return replace(_failed(request, code, str(error)), param=None if error.reason == "settings" else param)
+    param = error.param
+    if param is None and error.reason != "settings":
+        param = "prompt" if request.prompt is not None else "messages"
+    return replace(_failed(request, code, str(error)), param=param)

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from protocol.messages import Delta, Generate, ToolCallDelta
+from protocol.messages import Delta, Generate, TokenLogprob, ToolCallDelta
 from worker.parsers.base import Channel, Part
 
 
 def deltas(
-    request: Generate, parts: Sequence[Part], token_ids: Iterable[int], completion_tokens: int
+    request: Generate,
+    parts: Sequence[Part],
+    token_ids: Iterable[int],
+    completion_tokens: int,
+    logprobs: Iterable[TokenLogprob] = (),
 ) -> list[Delta]:
     """As few as keep the order: in one delta reasoning comes first, then text, then calls.
 
-    The first one carries the ids of all.
+    The first one carries the ids of all, and their log-probabilities.
     """
     groups: list[list[Part]] = []
     for part in parts:
         if not groups or part.channel.value < groups[-1][-1].channel.value:
             groups.append([])
         groups[-1].append(part)
-    ids = tuple(token_ids)
+    ids, likelihoods = tuple(token_ids), tuple(logprobs)
     if not groups and ids:
         groups = [[]]
     found = []
@@ -34,9 +38,10 @@ def deltas(
                 completion_tokens,
                 _joined(group, Channel.REASONING),
                 tuple(piece for part in group if part.channel is Channel.CALL for piece in _call(part)),
+                likelihoods,
             )
         )
-        ids = ()
+        ids, likelihoods = (), ()
     return found
 
 

@@ -9,6 +9,7 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
+from protocol.messages import TokenLogprob
 from worker.engine.base import GenerationOutput
 from worker.engine.output import EngineOutput
 
@@ -44,6 +45,7 @@ def _is_plain(item: Any) -> bool:
         and all(type(token) is int and 0 <= token <= _MOST_TOKEN_ID for token in item.tokens)
         and all(type(count := getattr(item, name, 0)) is int and count >= 0 for name in _COUNTS)
         and isinstance(getattr(item, "matched_stop", None), str | int | None)
+        and all(type(entry) is TokenLogprob for entry in getattr(item, "logprobs", ()))
     )
 
 
@@ -58,6 +60,7 @@ def _plain(item: Any) -> EngineOutput:
         finished=bool(item.finished),
         matched_stop=matched if isinstance(matched, str | int) else None,
         in_reasoning=bool(getattr(item, "in_reasoning", False)),
+        logprobs=[entry for entry in getattr(item, "logprobs", ()) if type(entry) is TokenLogprob],
         **counts,
     )
 

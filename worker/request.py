@@ -8,6 +8,7 @@ import msgspec
 
 from protocol.messages import Generate
 from protocol.values import ChatMessage, SamplingParams
+from worker.admission import BYTES_PER_TOKEN
 from worker.history import in_order
 
 UNKNOWN_ROOM = 4096
@@ -19,25 +20,36 @@ _PLAIN = {"max_tokens", "temperature", "top_p", "top_k", "min_p", "stop"}
 _DEFAULTS = SamplingParams()
 
 
-def unsupported(request: Generate, *, tools: bool) -> str | None:
+def unsupported(request: Generate, *, tools: bool, ids: bool, logprobs: bool) -> str | None:
     """What of the request this worker cannot do, in words. None: it can do all of it."""
-    if request.prompt is not None and not isinstance(request.prompt, str):
-        return "prompts of token ids are not supported; send text"
-    if request.response_format is not None:
-        return "response_format is not supported by this worker"
-    if request.tool_choice not in ("auto", "none"):
-        return f"tool_choice {request.tool_choice!r} is not supported by this worker; use 'auto' or 'none'"
-    if chat_tools(request) and not tools:
-        return f"the model {request.model!r} does not use tools; leave `tools` out"
-    if any(part.frame is not None for message in request.messages for part in _parts(message)):
-        return f"the model {request.model!r} takes text only"
-    return None
+    choice, model = request.tool_choice, repr(request.model)
+    media = any(part.frame is not None for message in request.messages for part in _parts(message))
+    problems = (
+        (
+            isinstance(request.prompt, tuple) and not ids,
+            "prompts of token ids are not supported; send text",
+        ),
+        (
+            request.sampling.logprobs is not None and not logprobs,
+            "logprobs are not supported by this worker's engine; leave them out",
+        ),
+        (request.response_format is not None, "response_format is not supported by this worker"),
+        (
+            choice not in ("auto", "none"),
+            f"tool_choice {choice!r} is not supported by this worker; use 'auto' or 'none'",
+        ),
+        (bool(chat_tools(request)) and not tools, f"the model {model} does not use tools; leave `tools` out"),
+        (media, f"the model {model} takes text only"),
+    )
+    return next((words for found, words in problems if found), None)
 
 
 def prompt_bytes(request: Generate) -> int:
     """The size of the prompt's text."""
     if isinstance(request.prompt, str):
         return len(request.prompt.encode())
+    if request.prompt is not None:
+        return len(request.prompt) * BYTES_PER_TOKEN
     return sum(len(text.encode()) for message in request.messages for text in _texts(message))
 
 

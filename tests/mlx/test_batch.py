@@ -4,51 +4,38 @@ from itertools import pairwise
 
 import pytest
 
+from tests.mlx.random_model import SMALL as VOCABULARY
+from tests.mlx.random_model import random_model
 from worker.engine.blas import prepare_blas
 from worker.engine.output import EngineFailed
-from worker.engine.sequence import Sequence
+from worker.engine.sequence import Event, Sequence
 from worker.engine.settings import SamplingSettings
 
 pytest.importorskip("mlx.core", reason="mlx is not installed")
 prepare_blas()
 
 import mlx.core as mx  # noqa: E402 (after OpenBLAS)
+import numpy as np  # noqa: E402
 from mlx_lm.generate import BatchGenerator  # noqa: E402
-from mlx_lm.models.llama import Model, ModelArgs  # noqa: E402
 
 from worker.engine.batch import Batch  # noqa: E402
+from worker.engine.batch_sampler import BatchSampler  # noqa: E402
 from worker.engine.prefix_cache import PrefixCache  # noqa: E402
 from worker.engine.rows import generator_options  # noqa: E402
 
-VOCABULARY = 64
 POISON = 63
 
 
 @pytest.fixture(scope="module")
 def network():
-    mx.random.seed(1)
-    arguments = ModelArgs(
-        model_type="llama",
-        hidden_size=32,
-        num_hidden_layers=2,
-        intermediate_size=64,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        rms_norm_eps=1e-5,
-        vocab_size=VOCABULARY,
-        rope_theta=10000.0,
-        tie_word_embeddings=False,
-    )
-    model = Model(arguments)
-    mx.eval(model.parameters())
-    return model
+    return random_model(VOCABULARY)
 
 
 class FaultyGenerator(BatchGenerator):  # type: ignore[misc]
     """Raises in the steps that `faults` names by number, and whenever a prompt with `POISON` is in it."""
 
-    def __init__(self, network, slots, faults, count):
-        super().__init__(network, **generator_options(slots))
+    def __init__(self, sampler, slots, faults, count):
+        super().__init__(sampler.network, sampler=sampler, **generator_options(slots))
         self._faults = faults
         self._count = count
         """Goes on over the successors."""
@@ -85,7 +72,11 @@ def sequence(name, length=5, max_tokens=8, settings=None):
 def make(network, slots=4, faults=(), prefix_bytes=0, now=lambda: 0.0):
     count: list[None] = []
     prefixes = PrefixCache(prefix_bytes)
-    return Batch(lambda: FaultyGenerator(network, slots, set(faults), count), slots, prefixes, now)
+
+    def make_generator(sampler):
+        return FaultyGenerator(sampler, slots, set(faults), count)
+
+    return Batch(BatchSampler(network), slots, prefixes, now, make_generator)
 
 
 def run(batch, *sequences, steps=200):
@@ -159,7 +150,7 @@ def test_failures_with_a_token_between_are_forgotten(network):
 
 
 def test_a_sampler_that_raises_ends_its_own_request_only(network):
-    bad = sequence("b", settings=sampling(0.9, min_p=2.0))
+    bad = sequence("b", settings=sampling(0.9, min_p="no number"))
     tokens, errors = run(make(network), sequence("a"), bad, sequence("c"))
     alone, _ = run(make(network), sequence("a"), sequence("c"))
     assert set(errors) == {"b"}
@@ -282,3 +273,94 @@ def test_the_prefix_cache_stays_within_its_bytes(network):
     assert batch.prefix_stats["entries"] > 0
     batch.clear_prefixes()
     assert (batch.prefix_stats["entries"], batch.prefix_stats["bytes"]) == (0, 0)
+
+
+class NumbLast:
+    """A network that gives no numbers wherever the last token is the poison."""
+
+    def __init__(self, network):
+        self._network = network
+
+    def __call__(self, tokens, cache=None):
+        logits = self._network(tokens, cache=cache)
+        return mx.where((tokens == POISON)[..., None], mx.nan, logits)
+
+    def __getattr__(self, name):
+        return getattr(self._network, name)
+
+
+@pytest.mark.parametrize("settings", [None, sampling(0.8, 3), sampling(0.8, 3, top_p=0.9)])
+def test_nan_logits_fail_their_own_request_in_words_and_the_neighbours_go_on(network, settings):
+    batch = Batch(BatchSampler(NumbLast(network)), 4, PrefixCache(0))
+    bad = Sequence("bad", [5, POISON], 8, settings or sampling(), frozenset(), lambda event: None)
+    tokens, errors = run(batch, sequence("a"), bad, sequence("c", settings=sampling(0.9, 5)))
+    alone, _ = run(make(network), sequence("a"), sequence("c", settings=sampling(0.9, 5)))
+    assert set(errors) == {"bad"}
+    assert "NaN" in str(errors["bad"])
+    assert (tokens["a"], tokens["c"], tokens["bad"]) == (alone["a"], alone["c"], [])
+
+
+def test_log_probabilities_are_the_models_own(network):
+    """Whatever penalties, bias and temperature make of them; the drawn token's, and the likeliest ones'."""
+    changed = sampling(1.5, 7, logit_bias=((9, 5.0),), presence_penalty=1.0, logprobs=3)
+    one, other = sequence("a", settings=changed), sequence("b", settings=sampling(logprobs=0))
+    batch = make(network)
+    batch.add(one)
+    batch.add(other)
+    found: dict[str, list[Event]] = {"a": [], "b": []}
+    while batch.has_work:
+        for owner, event in batch.step():
+            if event.token is not None:
+                found[owner.request_id].append(event)
+    for each in (one, other):
+        logits = network(mx.array([each.ids]))[0]
+        logprobs = np.array(logits - mx.logsumexp(logits, axis=-1, keepdims=True))
+        for place, event in enumerate(found[each.request_id]):
+            row = logprobs[len(each.prompt) + place - 1]
+            assert event.likelihood is not None
+            assert event.likelihood.logprob == pytest.approx(row[event.token], abs=1e-3)
+            best = sorted(range(VOCABULARY), key=lambda i: -row[i])[: each.sampling.logprobs]
+            assert [token for token, _ in event.likelihood.top] == best
+            assert [value for _, value in event.likelihood.top] == pytest.approx(row[best], abs=1e-3)
+
+
+@pytest.mark.parametrize("length", [1, 2, 64, 65, 66, 150])
+def test_a_prompt_is_scored_and_its_answer_is_the_same_as_without(network, length):
+    plain = sequence("a", length=length)
+    scored = sequence("a", length=length, settings=sampling(logprobs=2))
+    scored.score_prompt = True
+    batch = make(network)
+    batch.add(scored)
+    events = [event for _ in range(40) for _, event in batch.step()]
+    assert run(make(network), plain)[0]["a"] == scored.emitted
+    logits = network(mx.array([scored.prompt]))[0]
+    logprobs = np.array(logits - mx.logsumexp(logits, axis=-1, keepdims=True))
+    expected = [logprobs[i][token] for i, token in enumerate(scored.prompt[1:])]
+    assert [each.logprob for each in events[0].prompt] == pytest.approx(expected, abs=1e-3)
+    assert all(len(each.top) == 2 for each in events[0].prompt)
+
+
+def test_scoring_alone_needs_no_token_and_two_at_once_are_scored_in_turn(network):
+    several = [sequence(name, length=100, max_tokens=0, settings=sampling(logprobs=0)) for name in "abc"]
+    for each in several:
+        each.score_prompt = True
+    batch = make(network, slots=4)
+    for each in several:
+        batch.add(each)
+    events = [(owner.request_id, event) for _ in range(20) for owner, event in batch.step()]
+    assert [name for name, event in events if event.finish == "length"] == ["a", "b", "c"]
+    assert [len(event.prompt) for _, event in events if event.cached_tokens is not None] == [99] * 3
+    assert not batch.has_work
+
+
+def test_a_sequence_removed_while_it_is_scored_leaves_nothing(network):
+    scored = sequence("a", length=200, settings=sampling(logprobs=0))
+    scored.score_prompt = True
+    batch = make(network)
+    batch.add(scored)
+    batch.step()
+    batch.step()
+    assert batch.prefill_tokens > 0
+    batch.remove(scored)
+    assert (batch.prefill_tokens, batch.has_work) == (0, False)
+    assert run(batch, sequence("b"))[0] == run(make(network), sequence("b"))[0]

@@ -249,7 +249,11 @@ def test_a_prompt_beyond_the_context_is_refused_with_both_numbers(engine, runner
         ({"resume_token_ids": [49152]}, "token ids"),
         ({"resume_token_ids": [-1]}, "token ids"),
         ({"temperature": -1.0}, "temperature"),
-        ({"presence_penalty": 1.0}, "presence_penalty"),
+        ({"presence_penalty": float("inf")}, "presence_penalty"),
+        ({"logit_bias": {49152: 1.0}}, "logit_bias"),
+        ({"logit_bias": {-1: 1.0}}, "logit_bias"),
+        ({"stop_token_ids": [10**9]}, "stop_token_ids"),
+        ({"min_tokens": TOKENS + 1}, "min_tokens"),
         ({"max_tokens": 0}, "max_tokens"),
     ],
 )
@@ -337,3 +341,60 @@ def test_an_answer_that_is_cut_within_a_character_ends_before_it(engine, runner)
         text = runner.run(ask(engine, FAMILY, max_tokens=limit)).text
         assert whole.text.startswith(text)
         assert "\ufffd" not in text
+
+
+def test_a_prompt_of_ids_is_the_text_that_they_stand_for(engine, runner):
+    async def scenario():
+        text = "The capital of France is"
+        ids = engine.tokenizer.encode(text, add_special_tokens=False)
+        whole = await engine.generate(text, max_tokens=6, temperature=0.0)
+        assert (await engine.generate(ids, max_tokens=6, temperature=0.0)).tokens == whole.tokens
+        for wrong in ([], [-1], [49152], [10**12], [1.5], [True], ["1"]):
+            with pytest.raises(PromptError):
+                await engine.generate(wrong, max_tokens=6)
+        echoed = await read(engine.stream_generate(ids, max_tokens=6, temperature=0.0, echo=True, logprobs=1))
+        assert echoed[0].new_text == text
+        assert echoed[0].prompt_token_ids == ids
+        assert [entry.token_id for entry in echoed[0].prompt_logprobs] == ids[1:]
+        assert echoed[-1].text == text + whole.text
+        assert [token for item in echoed for token in item.tokens] == whole.tokens
+        scored = await engine.generate(text, max_tokens=0, echo=True, logprobs=0)
+        assert (scored.text, scored.tokens, scored.finish_reason) == (text, [], "length")
+        assert len(scored.prompt_logprobs) == len(ids) - 1
+        assert all(entry.logprob <= 0 for entry in scored.prompt_logprobs)
+
+    runner.run(scenario())
+
+
+def test_log_probabilities_come_with_each_token_and_their_bytes_make_the_text(engine, runner):
+    async def scenario():
+        plain = await ask(engine, EMOJI, max_tokens=24)
+        answer = await ask(engine, EMOJI, max_tokens=24, logprobs=2)
+        assert answer.tokens == plain.tokens == [entry.token_id for entry in answer.logprobs]
+        assert (
+            b"".join(entry.piece or b"" for entry in answer.logprobs).decode(errors="ignore") == answer.text
+        )
+        for entry in answer.logprobs:
+            assert entry.top[0][0] == entry.token_id  # greedy
+            assert entry.logprob >= entry.top[1][2]
+            assert len(entry.top) == len(entry.top_pieces) == 2
+        banned = {entry.token_id: -100.0 for entry in answer.logprobs}
+        other = await ask(engine, EMOJI, max_tokens=4, logprobs=0, logit_bias=banned)
+        assert not set(other.tokens) & set(banned)
+        assert all(-9999 <= entry.logprob <= 0 and entry.top == () for entry in other.logprobs)
+
+    runner.run(scenario())
+
+
+def test_min_tokens_holds_back_the_end_and_stop_ids_end_an_answer(engine, runner):
+    async def scenario():
+        short = await ask(engine, "Say only: yes", max_tokens=40)
+        assert short.finish_reason == "stop"
+        longer = await ask(engine, "Say only: yes", max_tokens=40, min_tokens=len(short.tokens) + 5)
+        assert len(longer.tokens) >= len(short.tokens) + 5
+        first = (await ask(engine, QUESTIONS[1], max_tokens=6)).tokens
+        ended = await ask(engine, QUESTIONS[1], max_tokens=6, stop_token_ids=[first[3]])
+        assert ended.tokens == first[: first.index(first[3]) + 1]
+        assert (ended.finish_reason, ended.matched_stop) == ("stop", first[3])
+
+    runner.run(scenario())

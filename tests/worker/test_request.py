@@ -102,6 +102,7 @@ IMAGE = ChatMessage(role="user", content=(ContentPart(type="image", frame=1),))
     ("fields", "words"),
     [
         ({"prompt": (1, 2)}, "token ids"),
+        ({"sampling": {"logprobs": 0}}, "logprobs"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": (ToolSpec(name="f"),)}, "tools"),
@@ -109,15 +110,20 @@ IMAGE = ChatMessage(role="user", content=(ContentPart(type="image", frame=1),))
     ],
 )
 def test_what_cannot_be_done_is_said(fields, words):
-    problem = unsupported(generate(**fields), tools=False)
+    problem = unsupported(generate(**fields), tools=False, ids=False, logprobs=False)
     assert problem is not None
     assert words in problem
 
 
 def test_ordinary_requests_and_tools_where_they_are_known_are_fine():
-    assert unsupported(generate(prompt="hi"), tools=False) is None
-    assert unsupported(generate(tools=(ToolSpec(name="f"),)), tools=True) is None
-    assert unsupported(generate(tools=(ToolSpec(name="f"),), tool_choice="none"), tools=False) is None
+    little, all_of_it = (
+        dict.fromkeys(("tools", "ids", "logprobs"), False),
+        dict.fromkeys(("tools", "ids", "logprobs"), True),
+    )
+    assert unsupported(generate(prompt="hi"), **little) is None
+    assert unsupported(generate(tools=(ToolSpec(name="f"),), tool_choice="none"), **little) is None
+    assert unsupported(generate(tools=(ToolSpec(name="f"),), sampling={"logprobs": 0}), **all_of_it) is None
+    assert unsupported(generate(prompt=(1, 2)), **all_of_it) is None
 
 
 def test_room_without_end_is_cut_to_what_can_be_added_up():

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
+from protocol.messages import TokenLogprob
 from worker.engine.detokenizer import REPLACEMENT, Detokenizer
 from worker.engine.output import EngineOutput
 from worker.engine.sequence import Event
+from worker.engine.spelling import Spell, spelled
 from worker.stops import StopMatcher
 
 
@@ -17,7 +19,10 @@ class Answer:
     Tokens that pile up while the reader is elsewhere are joined to one item.
     """
 
-    def __init__(self, request_id: str, detokenizer: Detokenizer, stops: Sequence[str]) -> None:
+    def __init__(
+        self, request_id: str, detokenizer: Detokenizer, stops: Sequence[str], spell: Spell | None = None
+    ) -> None:
+        """With `spell`, its items carry the tokens' log-probabilities."""
         self.request_id = request_id
         self.reserved = 0
         """Tokens of the KV cache that are promised to it."""
@@ -27,11 +32,16 @@ class Answer:
         """No more comes from the engine."""
         self._detokenizer = detokenizer
         self._matcher = StopMatcher(stops)
+        self._spell = spell
         self._cached_tokens = 0
         self._completion_tokens = 0
         self._text = ""
         self._new_text = ""
         self._new_tokens: list[int] = []
+        self._new_logprobs: list[TokenLogprob] = []
+        self._echo = ""
+        self._prompt_ids: list[int] = []
+        self._prompt_logprobs: list[TokenLogprob] = []
         self._begun = False
         self._finish: str | None = None
         self._matched_id: int | None = None
@@ -45,6 +55,11 @@ class Answer:
         if self._matcher.matched is not None:
             self.finish("stop")
 
+    def echo(self, text: str, token_ids: list[int]) -> None:
+        """The prompt comes before the answer. Stop strings are not looked for in it."""
+        self._echo = text
+        self._prompt_ids = token_ids
+
     def take(self, event: Event, asked_stop_ids: frozenset[int] = frozenset()) -> None:
         """One event of the engine. A stop token counts, and is not shown."""
         if self.ended:
@@ -53,12 +68,12 @@ class Answer:
             self.fail(event.error)
             return
         if event.token is None:
-            self._begun = True
-            self._cached_tokens = event.cached_tokens or 0
-            self._wake()
+            self._take_word(event)
             return
         self._completion_tokens += 1
         self._new_tokens.append(event.token)
+        if self._spell is not None and event.likelihood is not None:
+            self._new_logprobs.append(spelled(event.token, event.likelihood, self._spell))
         if event.finish != "stop":
             self._new_text += self._matcher.feed(self._detokenizer.feed((event.token,)))
         elif event.token in asked_stop_ids:
@@ -67,6 +82,18 @@ class Answer:
             self.finish("stop")
         elif event.finish is not None:
             self.finish(event.finish)
+        self._wake()
+
+    def _take_word(self, event: Event) -> None:
+        """An event without a token: the prompt was taken, or nothing more than it was asked for."""
+        if event.finish is not None:
+            self.finish(event.finish)
+            return
+        self._begun = True
+        self._cached_tokens = event.cached_tokens or 0
+        if self._spell is not None:
+            later = zip(self._prompt_ids[1:], event.prompt, strict=False)
+            self._prompt_logprobs = [spelled(token, found, self._spell) for token, found in later]
         self._wake()
 
     def finish(self, reason: str) -> None:
@@ -98,27 +125,34 @@ class Answer:
                 self._reader = None
         if self._begun and self._finish is None:
             self._begun = False
-            return self._item([], "", finished=False)
+            return self._item(EngineOutput("", finished=False))
         if self._error is not None and not self._new_tokens:
             raise self._error
-        tokens, self._new_tokens = self._new_tokens, []
-        text, self._new_text = self._new_text, ""
-        self._text += text
-        return self._item(tokens, text, finished=self._finish is not None)
-
-    def _item(self, tokens: list[int], text: str, *, finished: bool) -> EngineOutput:
-        return EngineOutput(
-            text=self._text,
-            tokens=tokens,
-            prompt_tokens=self.prompt_tokens,
-            completion_tokens=self._completion_tokens,
-            finish_reason=self._finish if finished else None,
-            new_text=text,
-            finished=finished,
-            cached_tokens=self._cached_tokens,
-            in_reasoning=self.in_reasoning,
-            matched_stop=(self._matcher.matched or self._matched_id) if finished else None,
+        item = EngineOutput(
+            "",
+            tokens=self._new_tokens,
+            new_text=self._new_text,
+            finished=self._finish is not None,
+            matched_stop=self._matcher.matched or self._matched_id,
+            logprobs=self._new_logprobs,
         )
+        self._new_tokens, self._new_text, self._new_logprobs = [], "", []
+        return self._item(item)
+
+    def _item(self, item: EngineOutput) -> EngineOutput:
+        """With what all items have, and the prompt before the first, where it is given back."""
+        item.new_text = self._echo + item.new_text
+        self._text += item.new_text
+        item.text = self._text
+        item.prompt_token_ids, item.prompt_logprobs = self._prompt_ids, self._prompt_logprobs
+        self._echo, self._prompt_ids, self._prompt_logprobs = "", [], []
+        item.prompt_tokens = self.prompt_tokens
+        item.completion_tokens = self._completion_tokens
+        item.cached_tokens = self._cached_tokens
+        item.in_reasoning = self.in_reasoning
+        item.finish_reason = self._finish if item.finished else None
+        item.matched_stop = item.matched_stop if item.finished else None
+        return item
 
     def _wake(self) -> None:
         if self._reader is not None and not self._reader.done():

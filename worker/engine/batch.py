@@ -6,17 +6,17 @@ Lives on the engine thread.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 
-from mlx_lm.generate import BatchGenerator
-
+from worker.engine.batch_sampler import BatchSampler
 from worker.engine.output import EngineFailed
 from worker.engine.prefill import Pieces, PrefillQueue, Prompt, Rate, pieces
 from worker.engine.prefix_cache import PrefixCache
 from worker.engine.recovery import Recovery
-from worker.engine.rows import Beginning, Row, Rows, padded
-from worker.engine.sampling import SeededSampler
+from worker.engine.rows import Beginning, MakeGenerator, Row, Rows, generator_maker, padded
+from worker.engine.scoring import PromptScoring
 from worker.engine.sequence import Event, Events, Sequence
 
 logger = logging.getLogger(__name__)
@@ -31,18 +31,21 @@ class Batch:
 
     def __init__(
         self,
-        make_generator: Callable[[], BatchGenerator],
+        sampler: BatchSampler,
         max_num_seqs: int,
         prefixes: PrefixCache,
         now: Callable[[], float] = time.monotonic,
+        make_generator: MakeGenerator | None = None,
     ) -> None:
-        self._rows = Rows(make_generator)
+        self._network = sampler.network
+        self._rows = Rows(sampler, make_generator or generator_maker(max_num_seqs))
         self._max_num_seqs = max_num_seqs
         self._prefixes = prefixes
         self._now = now
         self._waiting: PrefillQueue[Sequence] = PrefillQueue()
         self._aside: dict[Sequence, Beginning] = {}
         """What was read of prompts that wait because a shorter one went before them."""
+        self._scoring: PromptScoring | None = None
         self._recovery: Recovery[Sequence] = Recovery()
 
     @property
@@ -55,7 +58,7 @@ class Batch:
 
     @property
     def has_work(self) -> bool:
-        return len(self._rows) > 0 or len(self._waiting) > 0
+        return len(self._rows) > 0 or len(self._waiting) > 0 or self._scoring is not None
 
     @property
     def running(self) -> int:
@@ -64,7 +67,8 @@ class Batch:
     @property
     def prefill_tokens(self) -> int:
         """Tokens still to be read of the prompts that are being read; those that wait are not begun."""
-        return sum(row.unread for row in self._rows.all())
+        scoring = 0 if self._scoring is None else self._scoring.tokens_left
+        return scoring + sum(row.unread for row in self._rows.all())
 
     def add(self, sequence: Sequence) -> None:
         self._waiting.add(sequence, len(sequence.ids), self._now())
@@ -74,13 +78,15 @@ class Batch:
         self._left(sequence)
         if self._waiting.remove(sequence):
             return
+        if self._scoring is not None and self._scoring.sequence is sequence:
+            self._scoring = None
         for row in self._rows.all():
             if row.sequence is sequence:
                 self._rows.remove(row)
 
     def step(self) -> Events:
         """One token for each running row, and one piece of a prompt. What came of it, by sequence."""
-        events = self._admit()
+        events = self._admit() if self._scoring is None else self._score(self._scoring)
         if not len(self._rows):
             return events
         try:
@@ -89,11 +95,18 @@ class Batch:
             return events + self._recover(error)
         for token in tokens:
             sequence = token.row.sequence
+            if not math.isfinite(token.likelihood.logprob):
+                self.remove(sequence)
+                failure = RuntimeError("the model gave no number for the probability of a token (NaN)")
+                logger.error("request %s: %s", sequence.request_id, failure)
+                events.append((sequence, Event(error=failure)))
+                continue
             sequence.emitted.append(token.token)
             self._recovery.progressed(sequence)
             if token.cache is not None and token.ids is not None:
                 self._prefixes.store(token.ids, token.cache)
-            events.append((sequence, Event(token=token.token, finish=token.finish)))
+            event = Event(token=token.token, finish=token.finish, likelihood=token.likelihood)
+            events.append((sequence, event))
         return events + self._end_failed_rows()
 
     @property
@@ -144,6 +157,12 @@ class Batch:
 
     def _insert(self, prompt: Prompt[Sequence]) -> Events:
         sequence = prompt.item
+        if sequence.score_prompt:
+            if self._scoring is None:
+                self._scoring = PromptScoring(self._network, sequence, prompt.since)
+            else:
+                self._waiting.add(sequence, len(sequence.ids), prompt.since)
+            return []
         begun = self._aside.pop(sequence, None)
         try:
             beginning = begun or Beginning(*self._prefixes.fetch(sequence.ids))
@@ -154,13 +173,32 @@ class Batch:
             return [(sequence, Event(error=error))]
         return [] if begun else [(sequence, Event(cached_tokens=beginning.tokens))]
 
+    def _score(self, scoring: PromptScoring) -> Events:
+        """One piece of the prompt whose log-probabilities are asked for; after the last, it goes on."""
+        sequence = scoring.sequence
+        try:
+            scoring.step()
+            if scoring.tokens_left:
+                return []
+            self._scoring = None
+            sequence.score_prompt = False
+            if sequence.max_tokens:
+                self._rows.insert(sequence, scoring.since, Beginning(scoring.cache, len(sequence.prompt) - 1))
+        except Exception as error:
+            logger.exception("request %s: its prompt could not be read", sequence.request_id)
+            self._scoring = None
+            return [(sequence, Event(error=error))]
+        taken = (sequence, Event(cached_tokens=0, prompt=tuple(scoring.likelihoods)))
+        return [taken] if sequence.max_tokens else [taken, (sequence, Event(finish="length"))]
+
     def _end_failed_rows(self) -> Events:
         events: Events = []
         for row in self._rows.all():
-            if isinstance(row.sampler, SeededSampler) and row.sampler.failure is not None:
-                logger.error("request %s: sampling failed: %s", row.sequence.request_id, row.sampler.failure)
+            failure = row.drawing.failure
+            if failure is not None:
+                logger.error("request %s: sampling failed: %s", row.sequence.request_id, failure)
                 self.remove(row.sequence)
-                events.append((row.sequence, Event(error=row.sampler.failure)))
+                events.append((row.sequence, Event(error=failure)))
         return events
 
     def _left(self, sequence: Sequence) -> None:
@@ -186,6 +224,9 @@ class Batch:
     def _give_up(self, error: Exception, last: Sequence | None) -> Events:
         failed = EngineFailed(f"one request after another made the steps fail, the last with: {error}")
         lost = [] if last is None else [last]
+        if self._scoring is not None:
+            lost.append(self._scoring.sequence)
+            self._scoring = None
         while group := self._waiting.take(self._now(), 0.0, 0, 1):
             lost += [prompt.item for prompt in group]
         self._aside.clear()

@@ -17,6 +17,7 @@ class BatchedEngine(TextEngine):
     """Continuous batching. The default."""
 
     kind = "batched"
+    can_score_prompts = True
 
     def __init__(
         self,
@@ -76,8 +77,8 @@ class BatchedEngine(TextEngine):
 
     def make_stepper(self, model: LoadedModel) -> Stepper:
         from worker.engine.batch import Batch  # noqa: PLC0415 (OpenBLAS came first)
+        from worker.engine.batch_sampler import BatchSampler  # noqa: PLC0415
         from worker.engine.prefix_cache import PrefixCache  # noqa: PLC0415
-        from worker.engine.rows import generator_maker  # noqa: PLC0415
 
-        slots = self._limits.max_num_seqs
-        return Batch(generator_maker(model.network, slots), slots, PrefixCache(self._prefix_cache_bytes))
+        sampler = BatchSampler(model.network, model.special)
+        return Batch(sampler, self._limits.max_num_seqs, PrefixCache(self._prefix_cache_bytes))

@@ -46,6 +46,7 @@ class FakeEngine(BaseEngine):
     """Owns the stepping core and the timer that drives it; lives on the event loop."""
 
     can_resume = True
+    can_logprobs = True
 
     def __init__(self, model: str, **options: Any) -> None:
         """Raises `ValueError` for options that it does not have."""
@@ -106,7 +107,7 @@ class FakeEngine(BaseEngine):
 
     async def generate(
         self,
-        prompt: str,
+        prompt: str | list[int],
         max_tokens: int = 256,
         temperature: float = 0.7,
         top_p: float = 0.9,
@@ -117,14 +118,15 @@ class FakeEngine(BaseEngine):
 
     def stream_generate(
         self,
-        prompt: str,
+        prompt: str | list[int],
         max_tokens: int = 256,
         temperature: float = 0.7,
         top_p: float = 0.9,
         stop: list[str] | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[EngineOutput]:
-        return self._admit(prompt, read_script(prompt), max_tokens, stop, kwargs)
+        text = prompt if isinstance(prompt, str) else self._tokenizer.text_of(prompt)
+        return self._admit(text, read_script(text), max_tokens, stop, kwargs)
 
     async def chat(
         self,
@@ -214,6 +216,8 @@ class FakeEngine(BaseEngine):
             emit=stream.mailbox.put,
             resumed=len(kwargs.get("resume_token_ids", ())),
             in_reasoning=kwargs.get("in_reasoning", False),
+            logprobs=kwargs.get("logprobs"),
+            echo=prompt if kwargs.get("echo") else None,
         )
         self._core.add(stream.request, self._now())
         self._schedule()

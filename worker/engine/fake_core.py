@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from worker.engine.base import EngineBusy
-from worker.engine.fake_script import Answer, Script, WordTokenizer
+from worker.engine.fake_script import Answer, Script, WordTokenizer, made_up_logprob
 from worker.engine.output import EngineLoad, EngineOutput
 from worker.stops import StopMatcher
 
@@ -52,6 +52,10 @@ class FakeRequest:
     matcher: StopMatcher
     emit: Callable[[Item], None]
     resumed: int = 0
+    logprobs: int | None = None
+    """How many alternatives to make up with each token; None: no log-probabilities."""
+    echo: str | None = None
+    """The prompt, where it is to be given back."""
     in_reasoning: bool = False
     position: int = 0
     text: str = ""
@@ -158,15 +162,17 @@ class FakeCore:
         self._replay(request)
         if request.script.block_ms and request.faulty:
             self._effects.block(request.script.block_ms / 1000)
-        request.emit(
-            EngineOutput(
-                "",
-                prompt_tokens=request.prompt_tokens,
-                finish_reason=None,
-                finished=False,
-                in_reasoning=request.in_reasoning,
-            )
+        taken = EngineOutput(
+            "",
+            prompt_tokens=request.prompt_tokens,
+            finish_reason=None,
+            finished=False,
+            in_reasoning=request.in_reasoning,
         )
+        if request.echo is not None and not request.resumed:
+            taken.text = taken.new_text = request.text = request.echo
+            taken.prompt_token_ids = self._tokenizer.encode(request.echo)
+        request.emit(taken)
 
     def _prefill_seconds(self, request: FakeRequest) -> float:
         if request.script.prefill_ms is not None:
@@ -183,11 +189,11 @@ class FakeCore:
         if self._fault(request):
             return
         end = min(len(request.answer), request.max_tokens)
-        tokens: list[int] = []
+        pieces: list[bytes] = []
         new_text = ""
         if request.position < end:
             piece = request.answer.token(request.position)
-            tokens.append(self._tokenizer.id_of(piece))
+            pieces.append(piece)
             new_text = request.matcher.feed(request.decoder.decode(piece))
             request.position += 1
         finished = request.position >= end or request.matcher.matched is not None
@@ -200,13 +206,18 @@ class FakeCore:
         request.emit(
             EngineOutput(
                 request.text,
-                tokens,
+                [self._tokenizer.id_of(piece) for piece in pieces],
                 request.prompt_tokens,
                 request.position,
                 reason,
                 new_text=new_text,
                 finished=finished,
                 matched_stop=request.matcher.matched,
+                logprobs=[
+                    made_up_logprob(self._tokenizer, piece, request.logprobs)
+                    for piece in pieces
+                    if request.logprobs is not None
+                ],
             )
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from protocol.messages import TokenLogprob
 from worker.engine.output import PromptError
 from worker.engine.prompt import template_message, template_variables
 
@@ -26,6 +28,8 @@ _VOCABULARY = (
 
 MOST_WORDS = 1 << 16
 """So many words a tokenizer remembers."""
+MOST_ID = 1 << 48
+"""All ids are below."""
 Position = Annotated[int, msgspec.Meta(ge=0)]
 Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=86_400_000)]
 
@@ -80,12 +84,29 @@ class WordTokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         return b"".join(self._seen.get(i, b"\xff") for i in token_ids).decode("utf-8", "replace")
 
+    def text_of(self, token_ids: Sequence[int]) -> str:
+        """The text of a prompt that is given as ids. Raises `PromptError`."""
+        if not token_ids or not all(type(i) is int and 0 <= i < MOST_ID for i in token_ids):
+            raise PromptError(f"the prompt has no token ids, or some beyond 0 to {MOST_ID - 1}", "tokens")
+        return self.decode(token_ids)
+
     def id_of(self, piece: bytes) -> int:
         token_id = int.from_bytes(hashlib.blake2b(piece, digest_size=6).digest(), "big")
         self._seen[token_id] = piece
         if len(self._seen) > MOST_WORDS:
             del self._seen[next(iter(self._seen))]
         return token_id
+
+
+def made_up_logprob(tokenizer: WordTokenizer, piece: bytes, alternatives: int) -> TokenLogprob:
+    """The token itself is as likely as not, each further alternative half as likely as the one before."""
+    others = (f" other{number}".encode() for number in range(1, alternatives))
+    ranked = [(tokenizer.id_of(each), each) for each in (piece, *others)]
+    top = [
+        (i, each.decode(errors="replace"), -math.log(2) * rank) for rank, (i, each) in enumerate(ranked, 1)
+    ]
+    pieces = tuple(each for _, each in ranked[:alternatives])
+    return TokenLogprob(*top[0], tuple(top[:alternatives]), piece, pieces)
 
 
 def words(text: str) -> list[str]:

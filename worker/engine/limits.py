@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from worker.engine.base import EngineBusy
 from worker.engine.output import PromptError
 
-_BYTES_PER_TOKEN = 4
+BYTES_PER_TOKEN = 4
 """A guess until the prompt is tokenized."""
 
 
@@ -38,7 +38,7 @@ class Limits:
 
     def estimate(self, prompt_bytes: int, max_tokens: int) -> int:
         """Tokens of the KV cache that a request may need, before its prompt is tokenized."""
-        wanted = prompt_bytes // _BYTES_PER_TOKEN + max_tokens
+        wanted = prompt_bytes // BYTES_PER_TOKEN + max_tokens
         return wanted if self.kv_tokens is None else min(wanted, self.kv_tokens)
 
     def fit(self, prompt_tokens: int, max_tokens: int, context: int | None) -> int:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from worker.engine.blas import prepare_blas
-from worker.engine.detokenizer import ByteDetokenizer, Detokenizer, WindowDetokenizer, token_table
+from worker.engine.detokenizer import ByteDetokenizer, Detokenizer, TokenTable, WindowDetokenizer, token_table
 from worker.engine.documents import read_json, template_file
 from worker.engine.embedded import ensure_embedded
 from worker.engine.output import EngineFacts, StopRequested
 from worker.engine.prompt import PromptReader
+from worker.engine.spelling import Spell, speller
 from worker.engine.syntax import configured, of_tokenizer, special_marks
 from worker.engine.trial import TemplateTrial
 from worker.engine.weights import ModelFolder, WeightLoader, open_folder
-from worker.parsers.base import Syntax
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,10 @@ class LoadedModel:
     tokenizer: Any
     reader: PromptReader
     make_detokenizer: Callable[[], Detokenizer]
+    spell: Spell
     facts: EngineFacts
+    special: tuple[int, ...]
+    """Tokens that XTC never excludes: those that end an answer or a line."""
 
 
 class Loader:
@@ -98,12 +101,17 @@ class Loader:
                 yield
                 time.sleep(_POLL_S)
         eos = tuple(sorted(tokenizer.eos_token_ids))
+        shown = special_marks(syntax, list(tokenizer.get_added_vocab()))
+        path = folder.path / "tokenizer.json"
+        table = token_table(read_json(path), shown) if path.exists() else None
         self.result = LoadedModel(
             network=weights.model,
             tokenizer=tokenizer,
             reader=PromptReader(tokenizer, folder.vocabulary or len(tokenizer)),
-            make_detokenizer=_detokenizer_maker(folder, tokenizer, syntax),
+            make_detokenizer=_detokenizer_maker(table, tokenizer, shown),
+            spell=speller(table, tokenizer),
             facts=EngineFacts(limit, folder.fingerprint(), eos, syntax),
+            special=(*eos, *tokenizer.encode("\n", add_special_tokens=False)),
         )
 
     @contextmanager
@@ -158,10 +166,9 @@ def _load_tokenizer(folder: ModelFolder) -> Any:
         ) from error
 
 
-def _detokenizer_maker(folder: ModelFolder, tokenizer: Any, syntax: Syntax) -> Callable[[], Detokenizer]:
-    shown = special_marks(syntax, list(tokenizer.get_added_vocab()))
-    path = folder.path / "tokenizer.json"
-    table = token_table(read_json(path), shown) if path.exists() else None
+def _detokenizer_maker(
+    table: TokenTable | None, tokenizer: Any, shown: Collection[str]
+) -> Callable[[], Detokenizer]:
     if table is not None:
         return lambda: ByteDetokenizer(table)
     return lambda: WindowDetokenizer(lambda ids: str(tokenizer.decode(ids, skip_special_tokens=not shown)))

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
+from protocol.messages import TokenLogprob
 from worker.engine.base import GenerationOutput
 from worker.parsers.base import Syntax
 
@@ -16,22 +17,38 @@ class EngineOutput(GenerationOutput):
 
     The first item of a stream may have no token: it tells that the prompt was taken, with
     `prompt_tokens` and `cached_tokens` known. `matched_stop` is the stop string or token id that
-    ended the answer.
+    ended the answer. `logprobs` has one entry for each of `tokens`, where they were asked for.
+
+    With `echo`, the first item's text is the prompt's, and it alone has `prompt_token_ids`, and
+    `prompt_logprobs`, for each of these but the first: nothing comes before that one.
     """
 
     cached_tokens: int = 0
     matched_stop: str | int | None = None
     in_reasoning: bool = False
     """On the first item: the prompt ends where the model has begun to reason."""
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    prompt_token_ids: list[int] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
 
 
 async def whole(stream: AsyncIterator[EngineOutput]) -> EngineOutput:
     """The answer that a stream of ours adds up to, with all its token ids."""
     tokens: list[int] = []
-    last = EngineOutput("")
+    logprobs: list[TokenLogprob] = []
+    echoed = last = EngineOutput("")
     async for last in stream:
         tokens += last.tokens
-    return replace(last, tokens=tokens, new_text="")
+        logprobs += last.logprobs
+        echoed = last if last.prompt_token_ids else echoed
+    return replace(
+        last,
+        tokens=tokens,
+        logprobs=logprobs,
+        prompt_token_ids=echoed.prompt_token_ids,
+        prompt_logprobs=echoed.prompt_logprobs,
+        new_text="",
+    )
 
 
 class PromptError(ValueError):
@@ -41,9 +58,11 @@ class PromptError(ValueError):
     `template`, `tokens` or `settings`.
     """
 
-    def __init__(self, message: str, reason: str) -> None:
+    def __init__(self, message: str, reason: str, *, param: str | None = None) -> None:
+        """`param` names the setting that is at fault, where it is one."""
         super().__init__(message)
         self.reason = reason
+        self.param = param
 
 
 class EngineFailed(RuntimeError):  # noqa: N818 (told apart from one request's failure)
@@ -98,6 +117,8 @@ class FleetEngine(Protocol):
 
     can_resume: bool
     """Whether `resume_token_ids` is understood."""
+    can_logprobs: bool
+    """Whether items carry `logprobs` when these are asked for."""
 
     def facts(self) -> EngineFacts: ...
 

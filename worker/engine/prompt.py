@@ -36,6 +36,10 @@ class PromptReader:
         """The ids of a plain prompt. Raises `PromptError`."""
         return self.checked(self._encode(prompt, special=True), "prompt")
 
+    def ids(self, prompt: Sequence[int]) -> list[int]:
+        """A prompt that is given as ids. Raises `PromptError`."""
+        return self.checked(list(prompt), "prompt")
+
     def chat(
         self,
         messages: Sequence[dict[str, Any]],
@@ -97,12 +101,19 @@ class PromptReader:
         """`ids`, when there are some and the model knows them all. Raises `PromptError`."""
         if not ids:
             raise PromptError(f"the {what} is empty", "tokens")
-        if min(ids) < 0 or max(ids) >= self._vocabulary:
-            raise PromptError(
-                f"the {what} has token ids that the model does not know (beyond {self._vocabulary - 1})",
-                "tokens",
-            )
+        self.check(ids, f"the {what}")
         return ids
+
+    def check(self, ids: Sequence[int], what: str, *, param: str | None = None) -> None:
+        """Raises `PromptError` unless the model knows all of them."""
+        if ids and not (
+            all(type(each) is int for each in ids) and 0 <= min(ids) <= max(ids) < self._vocabulary
+        ):
+            raise PromptError(
+                f"{what} has token ids that the model does not know (beyond 0 to {self._vocabulary - 1})",
+                "tokens",
+                param=param,
+            )
 
     def _encode(self, text: str, *, special: bool) -> list[int]:
         try:

@@ -14,9 +14,12 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.generate import BatchGenerator, StopSequences
 
+from worker.engine.batch_sampler import BatchSampler, Drawing
+from worker.engine.penalties import history_of
 from worker.engine.prefill import Rate
-from worker.engine.sampling import Sampler, make_sampler
-from worker.engine.sequence import Sequence
+from worker.engine.sequence import Likelihood, Sequence
+
+MakeGenerator = Callable[[BatchSampler], BatchGenerator]
 
 LARGEST_PIECE = 2048
 
@@ -36,7 +39,7 @@ class Row:
     sequence: Sequence
     since: float
     """When the sequence came."""
-    sampler: Sampler
+    drawing: Drawing
     unread: int
     """Tokens of the prompt; at 1 it is ready to run, at 0 it runs."""
 
@@ -47,6 +50,7 @@ class Token:
 
     row: Row
     token: int
+    likelihood: Likelihood
     finish: str | None
     cache: list[Any] | None
     ids: list[int] | None
@@ -55,10 +59,13 @@ class Token:
 class Rows:
     """Owns the generator and what is in it, and measures its speed."""
 
-    def __init__(self, make_generator: Callable[[], BatchGenerator]) -> None:
+    def __init__(self, sampler: BatchSampler, make_generator: MakeGenerator) -> None:
+        self._sampler = sampler
         self._make_generator = make_generator
-        self._generator = make_generator()
+        self._generator = make_generator(sampler)
         self._rows: dict[int, Row] = {}
+        self._running: list[Row] = []
+        """In the order in which the generator has them: that of their prompts' ends."""
         self.prefill_rate = Rate()
         self.decode_rate = Rate()
 
@@ -77,33 +84,33 @@ class Rows:
     @property
     def running(self) -> int:
         """Rows that get a token in the next step."""
-        return sum(row.unread == 0 for row in self._rows.values())
+        return len(self._running)
 
     def insert(self, sequence: Sequence, since: float, beginning: Beginning) -> Row:
         """Raises what the generator raises; nothing is in it then."""
         ids = sequence.ids
-        sampler = make_sampler(sequence.sampling, position=len(sequence.emitted))
+        stop_ids = sorted(sequence.stop_ids)
         (uid,) = self._generator.insert(
             [ids[beginning.tokens :]],
             max_tokens=[sequence.max_tokens - len(sequence.emitted)],
             caches=[beginning.cache],
             all_tokens=[ids[: beginning.tokens]],
-            samplers=[sampler],
-            stop_sequences=[StopSequences([(token_id,) for token_id in sorted(sequence.stop_ids)])],
+            stop_sequences=[StopSequences([(token_id,) for token_id in stop_ids])],
         )
-        row = self._rows[uid] = Row(sequence, since, sampler, unread=len(ids) - beginning.tokens)
+        drawing = Drawing(history_of(sequence.sampling, stop_ids, sequence.prompt, sequence.emitted))
+        row = self._rows[uid] = Row(sequence, since, drawing, unread=len(ids) - beginning.tokens)
         return row
 
     def remove(self, row: Row) -> None:
         uid = self._uid(row)
         self._generator.remove([uid])
-        del self._rows[uid]
+        self._forget(uid)
 
     def take_out(self, row: Row) -> Beginning:
         """Remove a row whose prompt is being read, with what was read of it."""
         uid = self._uid(row)
         ((cache, tokens),) = self._generator.remove([uid], return_prompt_caches=True).values()
-        del self._rows[uid]
+        self._forget(uid)
         mx.eval([layer.state for layer in cache])  # otherwise it would keep the whole batch alive
         return Beginning(cache, len(tokens))
 
@@ -113,6 +120,8 @@ class Rows:
         Raises what the model raises.
         """
         # Of rows that are ready, the generator moves all, and reads the prompts of all others.
+        ready = [row.drawing for row in self._rows.values() if row.unread == 1]
+        self._sampler.expect([[row.drawing for row in self._running], ready])
         self._generator.prefill_batch_size = max(1, sum(row.unread > 0 for row in self._rows.values()))
         self._generator.prefill_step_size = piece
         with self._generator.stats() as work:
@@ -121,27 +130,41 @@ class Rows:
         self.decode_rate.measure(work.generation_tokens, work.decode_time)
         for prompt in prompts:
             done, total = prompt.progress
-            self._rows[prompt.uid].unread = 0 if prompt.end_of_prompt else total - done
+            row = self._rows[prompt.uid]
+            row.unread = 0 if prompt.end_of_prompt else total - done
+            if prompt.end_of_prompt:
+                self._running.append(row)
         return [self._token(response) for response in tokens]
 
     def reset(self) -> list[Row]:
         """After a step that raised, nothing is known of the generator: a new one. Those that were in it."""
-        rows, self._rows = self.all(), {}
+        rows, self._rows, self._running = self.all(), {}, []
         self._generator.close()
-        self._generator = self._make_generator()
+        self._generator = self._make_generator(self._sampler)
         return rows
 
     def close(self) -> None:
         self._generator.close()
         self._rows.clear()
+        self._running.clear()
 
     def _token(self, response: Any) -> Token:
         row = self._rows[response.uid]
         if response.finish_reason is not None:
-            del self._rows[response.uid]
+            self._forget(response.uid)
         return Token(
-            row, int(response.token), response.finish_reason, response.prompt_cache, response.all_tokens
+            row,
+            int(response.token),
+            row.drawing.likelihood(),
+            response.finish_reason,
+            response.prompt_cache,
+            response.all_tokens,
         )
+
+    def _forget(self, uid: int) -> None:
+        row = self._rows.pop(uid)
+        if row in self._running:
+            self._running.remove(row)
 
     def _uid(self, row: Row) -> int:
         return next(uid for uid, each in self._rows.items() if each is row)
@@ -161,6 +184,7 @@ def generator_options(max_num_seqs: int) -> dict[str, int]:
     }
 
 
-def generator_maker(model: Any, max_num_seqs: int) -> Callable[[], BatchGenerator]:
-    """Makes generators for a loaded model."""
-    return lambda: BatchGenerator(model, **generator_options(max_num_seqs))
+def generator_maker(max_num_seqs: int) -> MakeGenerator:
+    """Makes generators for a sampler and its network."""
+    options = generator_options(max_num_seqs)
+    return lambda sampler: BatchGenerator(sampler.network, sampler=sampler, **options)

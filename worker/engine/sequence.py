@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from worker.engine.prefill import Rate
 from worker.engine.settings import SamplingSettings
+
+
+class Likelihood(NamedTuple):
+    """The log-probability of a token, and the likeliest tokens at its place with theirs, falling.
+
+    In the model's own distribution: before penalties, bias and temperature, as vLLM reports them.
+    """
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -20,6 +30,10 @@ class Event:
     cached_tokens: int | None = None
     """Set when the prompt is taken: so many of its tokens need no reading."""
     error: Exception | None = None
+    likelihood: Likelihood | None = None
+    """Of the token."""
+    prompt: tuple[Likelihood, ...] = ()
+    """When the prompt is taken, where it was to be scored: of its tokens from the second on."""
 
     @property
     def last(self) -> bool:
@@ -39,6 +53,8 @@ class Sequence:
     deliver: Callable[[Event], None]
     """Called on the event loop."""
     emitted: list[int] = field(default_factory=list)
+    score_prompt: bool = False
+    """Whether the log-probabilities of the prompt's own tokens are asked for."""
 
     @property
     def ids(self) -> list[int]:

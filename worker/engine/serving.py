@@ -68,8 +68,10 @@ class Serving:
         request_id = request_id or uuid.uuid4().hex
         if request_id in self._answers:
             raise ValueError(f"a request of the id {request_id} is in hand already")
+        self._check_ids(settings)
         self._limits.check_places(len(self._answers))
-        answer = Answer(request_id, self._model.make_detokenizer(), settings.stop)
+        spell = None if settings.sampling.logprobs is None else self._model.spell
+        answer = Answer(request_id, self._model.make_detokenizer(), settings.stop, spell)
         answer.reserved = self._limits.estimate(prompt_bytes, settings.max_tokens)
         self._limits.check_kv(answer.reserved, self._reserved())
         if not self._answers:
@@ -136,6 +138,12 @@ class Serving:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.abort_all, self._failure)
 
+    def _check_ids(self, settings: RequestSettings) -> None:
+        """An id that the model does not have would be read from beyond its logits."""
+        reader, sampling = self._model.reader, settings.sampling
+        reader.check([token for token, _bias in sampling.logit_bias], "logit_bias", param="logit_bias")
+        reader.check(list(settings.stop_token_ids), "stop_token_ids", param="stop_token_ids")
+
     def _reserved(self) -> int:
         return sum(answer.reserved for answer in self._answers.values())
 
@@ -179,6 +187,8 @@ class Serving:
             answer.replay(self._model.reader.checked(resumed, "earlier answer"))
         max_tokens = self._limits.fit(len(prompt), settings.max_tokens, facts.max_model_len)
         self._limits.check_kv(len(prompt) + max_tokens, self._reserved() - answer.reserved)
+        if settings.echo and not resumed:
+            answer.echo(self._model.tokenizer.decode(prompt), prompt)
         answer.prompt_tokens = len(prompt)
         answer.reserved = len(prompt) + max_tokens
         eos = () if settings.ignore_eos else facts.eos_token_ids
@@ -190,12 +200,13 @@ class Serving:
             stop_ids=settings.stop_token_ids.union(eos),
             deliver=lambda event: answer.take(event, settings.stop_token_ids),
             emitted=resumed,
+            score_prompt=settings.echo and settings.sampling.logprobs is not None and not resumed,
         )
 
     def _hand_over(self, answer: Answer, sequence: Sequence) -> None:
         if not answer.ended and sequence.emitted and sequence.emitted[-1] in sequence.stop_ids:
             answer.finish("stop")
-        elif not answer.ended and len(sequence.emitted) >= sequence.max_tokens:
+        elif not answer.ended and not sequence.score_prompt and len(sequence.emitted) >= sequence.max_tokens:
             answer.finish("length")
         if not answer.ended:
             self._sequences[answer.request_id] = sequence

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from worker.engine.base import BaseEngine, run_blocking_startup_work
-from worker.engine.limits import Limits
+from worker.engine.limits import BYTES_PER_TOKEN, Limits
 from worker.engine.loading import LoadedModel, Loader
 from worker.engine.output import EngineFacts, EngineLoad, EngineOutput, PromptError, whole
 from worker.engine.sequence import Stepper
@@ -23,6 +23,9 @@ class TextEngine(BaseEngine):
     kind: str
     """The word for it in the configuration."""
     can_resume = True
+    can_logprobs = True
+    can_score_prompts = False
+    """Whether its stepper gives log-probabilities of a prompt."""
 
     def __init__(self, name: str, limits: Limits, make_loader: Callable[[], Loader]) -> None:
         self._name = name
@@ -94,7 +97,7 @@ class TextEngine(BaseEngine):
 
     async def generate(
         self,
-        prompt: str,
+        prompt: str | list[int],
         max_tokens: int = 256,
         temperature: float = 0.7,
         top_p: float = 0.9,
@@ -105,17 +108,23 @@ class TextEngine(BaseEngine):
 
     def stream_generate(
         self,
-        prompt: str,
+        prompt: str | list[int],
         max_tokens: int = 256,
         temperature: float = 0.7,
         top_p: float = 0.9,
         stop: list[str] | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[EngineOutput]:
+        """Also of a prompt of token ids; `echo` gives the prompt back first."""
         settings = request_settings(max_tokens, temperature, top_p, stop, kwargs)
-        size = len(prompt.encode(errors="replace"))
+        if settings.echo and settings.sampling.logprobs is not None and not self.can_score_prompts:
+            raise PromptError(f"the engine {self.kind!r} gives no log-probabilities of a prompt", "settings")
         request_id = kwargs.get("request_id")
-        return self._serving().admit(lambda reader: reader.text(prompt), size, settings, request_id)
+        if isinstance(prompt, str):
+            size = len(prompt.encode(errors="replace"))
+            return self._serving().admit(lambda reader: reader.text(prompt), size, settings, request_id)
+        size = len(prompt) * BYTES_PER_TOKEN
+        return self._serving().admit(lambda reader: reader.ids(prompt), size, settings, request_id)
 
     async def chat(
         self,
