@@ -15,15 +15,32 @@ def in_order(messages: Sequence[Message]) -> Messages:
     return _results_at_their_calls(_system_first(messages))
 
 
-def merged(messages: Sequence[Message]) -> Messages:
-    """Neighbours of one role as one message, for templates that want roles to alternate. Results of
-    tools stay apart: each has an id of its own."""
+def for_strict_templates(messages: Sequence[Message]) -> Messages:
+    """Neighbours of one role as one message, where roles are to alternate; ids of calls as nine digits,
+    where these are to be short. Results of tools stay apart: each belongs to a call of its own."""
     found: Messages = []
-    for message in messages:
+    for message in _short_ids(messages):
         if found and found[-1]["role"] == message["role"] != "tool":
             found[-1] = _joined(found[-1], message)
         else:
             found.append(message)
+    return found
+
+
+def _short_ids(messages: Sequence[Message]) -> Messages:
+    numbers: dict[Any, str] = {}
+
+    def short(call_id: Any) -> str:
+        return numbers.setdefault(call_id, f"{len(numbers):09d}")
+
+    found: Messages = []
+    for message in messages:
+        copy = dict(message)
+        if calls := copy.get("tool_calls"):
+            copy["tool_calls"] = [{**call, "id": short(call.get("id"))} for call in calls]
+        if copy["role"] == "tool":
+            copy["tool_call_id"] = short(copy.get("tool_call_id"))
+        found.append(copy)
     return found
 
 

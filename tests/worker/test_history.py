@@ -5,7 +5,7 @@ import copy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.history import in_order, merged
+from worker.history import for_strict_templates, in_order
 
 
 def call(*ids, content=""):
@@ -67,17 +67,27 @@ def test_results_learn_the_name_of_their_tool():
 
 def test_merging_joins_texts_thoughts_and_calls_and_leaves_results_apart():
     parts = {"role": "user", "content": [{"type": "image"}]}
-    assert merged([user("a"), parts, user("b")]) == [
+    assert for_strict_templates([user("a"), parts, user("b")]) == [
         {
             "role": "user",
             "content": [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}],
         }
     ]
     thought = {"role": "assistant", "content": "x", "reasoning_content": "t"}
-    (joined,) = merged([thought, call("A"), call("B", content="y")])
+    (joined,) = for_strict_templates([thought, call("A"), call("B", content="y")])
     assert (joined["content"], joined["reasoning_content"]) == ("x\n\ny", "t")
-    assert [c["id"] for c in joined["tool_calls"]] == ["A", "B"]
-    assert len(merged([result("A"), result("B")])) == 2
+    assert [c["id"] for c in joined["tool_calls"]] == ["000000000", "000000001"]
+    assert len(for_strict_templates([result("A"), result("B")])) == 2
+
+
+def test_ids_are_short_and_still_join_calls_and_results():
+    found = for_strict_templates([call("call_long", "B"), result("B"), result("call_long"), call("B")])
+    assert [c["id"] for m in found for c in m.get("tool_calls", ())] == [
+        "000000000",
+        "000000001",
+        "000000001",
+    ]
+    assert [m["tool_call_id"] for m in found if m["role"] == "tool"] == ["000000001", "000000000"]
 
 
 _IDS = st.sampled_from("AB")

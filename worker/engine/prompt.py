@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from worker.engine.output import PromptError
-from worker.history import merged
+from worker.history import for_strict_templates
 from worker.parsers.json_calls import argument_object
 
 _END = 32
@@ -62,7 +62,7 @@ class PromptReader:
         try:
             text = self._render(turns, tools, variables)
         except Exception as error:  # noqa: BLE001 (the template is a program that came with the model)
-            text = self._render_merged(turns, tools, variables, error)
+            text = self._render_strictly(turns, tools, variables, error)
         return self.checked(self._encode(text, special=False), "prompt")
 
     def ends_in_reasoning(self, ids: Sequence[int], mark: str | None) -> bool:
@@ -81,18 +81,18 @@ class PromptReader:
         given = {"add_generation_prompt": True, **variables}
         return str(self._tokenizer.apply_chat_template(turns, tools=tools or None, tokenize=False, **given))
 
-    def _render_merged(
+    def _render_strictly(
         self,
         turns: list[dict[str, Any]],
         tools: list[dict[str, Any]] | None,
         variables: Mapping[str, Any],
         refusal: Exception,
     ) -> str:
-        """Once more, for a template that wants roles to alternate. Its first words are what counts."""
-        joined = merged(turns)
-        if len(joined) < len(turns):
+        """Once more, in a form that strict templates take. The first refusal's words are what counts."""
+        strict = for_strict_templates(turns)
+        if strict != turns:
             with contextlib.suppress(Exception):
-                return self._render(joined, tools, variables)
+                return self._render(strict, tools, variables)
         raise PromptError(
             f"the model's chat template does not take this conversation: {refusal}", "template"
         ) from refusal

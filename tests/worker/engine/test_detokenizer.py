@@ -76,6 +76,12 @@ def test_special_tokens_and_ids_beyond_the_table_are_not_shown_and_other_added_o
     assert "".join(pieces_of(ByteDetokenizer(table), [1, 0, 6, 7, 999])) == "He<tool é>"
 
 
+def test_special_tokens_that_parsers_need_are_shown():
+    table = token_table(byte_level(), {"<|end|>"})
+    assert table is not None
+    assert "".join(pieces_of(ByteDetokenizer(table), [1, 0])) == "He<|end|>"
+
+
 def sentence_piece(*decoders):
     return {
         "decoder": {"type": "Sequence", "decoders": list(decoders)},
