@@ -131,7 +131,7 @@ class _Gateway:
         most = connection_limit(limits.max_connections)
         limits = msgspec.structs.replace(limits, max_connections=most)
         actions = Admin(cluster, limits, self._key, lambda: self._reload(cluster))
-        app = make_app(cluster, limits, actions, lambda: len(server.server_state.connections))
+        app = make_app(cluster, self._config, limits, actions, lambda: len(server.server_state.connections))
         settings = uvicorn.Config(
             app,
             http=cast("type[asyncio.Protocol]", functools.partial(Connection, limits)),
@@ -174,7 +174,7 @@ class _Gateway:
 
         The number of configured workers. Raises `ConfigError` and `StartError`.
         """
-        cluster.reconfigure(_read_config(self._path).workers)
+        cluster.reconfigure(_read_config(self._path))
         self._read_home(cluster)
         count = len(cluster.catalog.configured)
         logger.info("read the configuration again: %d workers", count)

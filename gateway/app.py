@@ -20,14 +20,18 @@ from gateway.generation import Generation
 from gateway.metrics import Metrics
 from gateway.middleware import Entrance
 from gateway.routes import Pages, routes
-from protocol.config import LimitsConfig
+from protocol.config import ClusterConfig, LimitsConfig
 from protocol.errors import ClusterError, ErrorCode
 
 
 def make_app(
-    cluster: Cluster, limits: LimitsConfig, actions: Admin, connections: Callable[[], int]
+    cluster: Cluster,
+    config: ClusterConfig,
+    limits: LimitsConfig,
+    actions: Admin,
+    connections: Callable[[], int],
 ) -> ASGIApp:
-    """`connections` tells how many are open at the moment."""
+    """`limits` are those that hold here, `connections` tells how many are open at the moment."""
     metrics = Metrics(cluster)
     intake = Intake(limits)
     responses = Responses()
@@ -35,7 +39,7 @@ def make_app(
         "/chat/completions": ChatCompletions(),
         "/completions": Completions(),
         "/responses": responses,
-        "/messages": Messages(drop_billing_line=True),
+        "/messages": Messages(drop_billing_line=config.anthropic.drop_billing_line),
     }
     endpoints = {
         path: Generation(dialect, cluster, metrics, limits, intake) for path, dialect in dialects.items()

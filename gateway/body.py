@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from starlette.types import Receive
 
+from gateway.encodings import ENCODINGS, unpacked
 from protocol.config import LimitsConfig
 from protocol.errors import ClusterError, ErrorCode
 
@@ -30,8 +31,11 @@ def header(headers: Headers, name: bytes) -> str:
     return next((value.decode("latin-1") for key, value in headers if key == name), "")
 
 
-def check_headers(headers: Headers, limits: LimitsConfig) -> None:
-    """Refuse what need not be read: another content type, a compressed body, too long a body."""
+def check_headers(headers: Headers, limits: LimitsConfig) -> str:
+    """How the body is compressed; empty when it is not.
+
+    Refuses what need not be read: another content type, an unknown compression, too long a body.
+    """
     headers = list(headers)
     kind = header(headers, b"content-type").partition(";")[0].strip().lower()
     if (
@@ -44,14 +48,15 @@ def check_headers(headers: Headers, limits: LimitsConfig) -> None:
             f"the content type {kind[:100]!r} is not taken; send JSON as application/json",
         )
     encoding = header(headers, b"content-encoding").strip().lower()
-    if encoding not in ("", "identity"):
+    if encoding not in ("", "identity", *ENCODINGS):
         raise ClusterError(
             ErrorCode.UNSUPPORTED_MEDIA_TYPE,
-            f"the content encoding {encoding[:100]!r} is not taken; send the body uncompressed",
+            f"the content encoding {encoding[:100]!r} is not taken; send the body uncompressed, or as gzip",
         )
     length = header(headers, b"content-length")
     if length.isdigit() and int(length) > limits.max_body_bytes:
         raise _too_large(limits)
+    return encoding if encoding in ENCODINGS else ""
 
 
 class Intake:
@@ -65,12 +70,14 @@ class Intake:
 
     async def take(self, headers: Headers, receive: Receive, parse: Callable[[bytes], T]) -> tuple[T, int]:
         """The parsed request and the size of its body. Raises `ClusterError`."""
-        check_headers(headers, self._limits)
+        encoding = check_headers(headers, self._limits)
         with self._share() as hold:
             body = await read_body(receive, self._limits, hold)
-            if len(body) <= _LARGE_BODY:
+            if len(body) <= _LARGE_BODY and not encoding:
                 return parse(body), len(body)
             async with self._one_at_a_time:
+                if encoding:
+                    body = await asyncio.to_thread(unpacked, body, encoding, self._limits.max_body_bytes)
                 return await asyncio.to_thread(_without_collecting, parse, body), len(body)
 
     @contextlib.contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from gateway import routing
 from gateway.registry import Registry, WorkerView
-from protocol.config import LOCAL, WorkerConfig
+from protocol.config import LOCAL, ModelConfig, WorkerConfig
 from protocol.errors import ClusterError, ErrorCode
 
 COMES_BACK_S = 60.0
@@ -26,6 +26,8 @@ class Catalog:
         self._expected_since: dict[str, float] = {}
         self._down: frozenset[str] = frozenset()
         self._supervised = True
+        self.rules: tuple[ModelConfig, ...] = ()
+        """Further names of models."""
         self.configure(configured, now)
 
     def configure(self, configured: Sequence[WorkerConfig], now: float) -> None:
@@ -56,12 +58,12 @@ class Catalog:
 
     def models(self) -> dict[str, list[str]]:
         """Names with aliases, in a stable order."""
-        return routing.served_models(self.configured, self._registry.views())
+        return routing.served_models(self.configured, self._registry.views(), self.rules)
 
     def named(self, asked: str | None) -> str:
         """The model that a client's name means; the only one where it gives none. Raises `ClusterError`."""
         models = self.models()
-        model = routing.resolve(asked, models)
+        model = routing.resolve(asked, models, self.rules)
         if model is not None:
             return model
         served = ", ".join(models) or "none"

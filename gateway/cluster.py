@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from gateway import status
@@ -19,7 +19,7 @@ from gateway.registry import Registry, WorkerView
 from gateway.stream import Stream, Waker
 from protocol import __version__
 from protocol.addresses import is_loopback, split_http
-from protocol.config import ClusterConfig, WorkerConfig
+from protocol.config import ClusterConfig
 from protocol.errors import ClusterError, ErrorCode
 from protocol.messages import GatewayMessage, Generate
 from protocol.states import WorkerState
@@ -41,6 +41,7 @@ class Cluster:
         takes_fakes = gateway.allow_fake or is_loopback(split_http(gateway.http)[0])
         self.registry = Registry(config.heartbeat, takes_fakes=takes_fakes)
         self.catalog = Catalog(config.workers, len(config.all_gateways), self.registry, self._clock())
+        self.catalog.rules = config.models
         self.dispatcher = Dispatcher(config, self.registry, self.catalog, wire, rng)
         self._membership = Membership(gateway_id, self.registry, self.catalog, self.dispatcher, wire)
         self._transport = wire
@@ -48,9 +49,10 @@ class Cluster:
         self.url = ""
         wire.start(self._membership, self._tick)
 
-    def reconfigure(self, workers: Sequence[WorkerConfig]) -> None:
-        """The configuration was read again."""
-        self.catalog.configure(workers, self._clock())
+    def reconfigure(self, config: ClusterConfig) -> None:
+        """The configuration was read again: workers and names of models count from now on."""
+        self.catalog.configure(config.workers, self._clock())
+        self.catalog.rules = config.models
 
     def set_supervised(self, supervised: bool) -> None:
         """Whether somebody starts workers of this machine; where nobody does, requests wait for none."""

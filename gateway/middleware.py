@@ -26,12 +26,16 @@ _WATCHED = ("/health", "/metrics", "/admin/state")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _CORS = [
     (b"access-control-allow-origin", b"*"),
-    (b"access-control-expose-headers", b"x-request-id, x-worker-id, retry-after"),
+    (
+        b"access-control-expose-headers",
+        b"x-request-id, request-id, x-worker-id, x-served-model, x-should-retry, retry-after, retry-after-ms",
+    ),
 ]
 _PREFLIGHT = [
     *_CORS,
-    (b"access-control-allow-methods", b"GET, POST, HEAD, OPTIONS"),
+    (b"access-control-allow-methods", b"GET, POST, DELETE, HEAD, OPTIONS"),
     (b"access-control-allow-headers", b"*, authorization"),
+    (b"access-control-allow-private-network", b"true"),
     (b"access-control-max-age", b"600"),
 ]
 _CLOSES = frozenset({ErrorCode.REQUEST_TOO_LARGE, ErrorCode.REQUEST_TIMEOUT})

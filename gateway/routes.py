@@ -69,10 +69,19 @@ class Pages:
     async def root(self, request: Request) -> Response:
         return json_response({"name": "studiofleet", "version": __version__})
 
+    async def version(self, request: Request) -> Response:
+        return json_response({"version": __version__})
+
     async def models(self, request: Request) -> Response:
         names = self._cluster.catalog.models()
         data = [model_object(self._cluster, name, aliases) for name, aliases in names.items()]
-        ids = list(names)
+        listed = {rule.name: rule.aliases for rule in self._cluster.catalog.rules if rule.list_aliases}
+        data += [
+            {**entry, "id": alias, "display_name": f"{alias} ({entry['id']})"}
+            for entry in tuple(data)
+            for alias in listed.get(entry["id"], ())
+        ]
+        ids = [entry["id"] for entry in data]
         return json_response(
             {
                 "object": "list",
@@ -127,7 +136,9 @@ def routes(pages: Pages, endpoints: Mapping[str, ASGIApp]) -> list[Route]:
         Route("/responses/{response}", pages.response, methods=["GET", "DELETE"]),
         Route("/models", pages.models),
         Route("/models/{model:path}", pages.model),
+        Route("/version", pages.version),
         Route("/health", pages.live),
+        Route("/ping", pages.live),
         Route("/health/live", pages.live),
         Route("/health/ready", pages.ready),
         Route("/admin/state", pages.state),

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterable, Sequence
+from fnmatch import fnmatchcase
 
 from gateway.registry import FIRST_SERVICE_S, WorkerView
-from protocol.config import WorkerConfig
+from protocol.config import ModelConfig, WorkerConfig
 from protocol.states import WorkerState
 
 _SAMPLES = 3
@@ -61,7 +62,9 @@ def cheapest(found: Sequence[WorkerView], rng: random.Random) -> WorkerView | No
     return min(sample, key=lambda view: drain_cost(view, unmeasured_s), default=None)
 
 
-def served_models(configured: Iterable[WorkerConfig], views: Iterable[WorkerView]) -> dict[str, list[str]]:
+def served_models(
+    configured: Iterable[WorkerConfig], views: Iterable[WorkerView], rules: Iterable[ModelConfig] = ()
+) -> dict[str, list[str]]:
     """Every model's name with its aliases: configured ones first, then registered ones by name."""
     models: dict[str, list[str]] = {}
     named = [(worker.name, worker.aliases) for worker in configured]
@@ -69,16 +72,29 @@ def served_models(configured: Iterable[WorkerConfig], views: Iterable[WorkerView
     for name, aliases in named:
         known = models.setdefault(name, [])
         known.extend(alias for alias in aliases if alias not in known)
+    for rule in rules:
+        if rule.name in models:
+            known = models[rule.name]
+            known.extend(alias for alias in rule.aliases if alias not in known)
     return models
 
 
-def resolve(asked: str | None, models: dict[str, list[str]]) -> str | None:
-    """The model that a name or alias means; the only one where no name is given."""
+def resolve(asked: str | None, models: dict[str, list[str]], rules: Iterable[ModelConfig] = ()) -> str | None:
+    """The model that a name, an alias or the first fitting pattern means; the only one where no name
+    is given."""
     if asked is None:
         return next(iter(models)) if len(models) == 1 else None
     if asked in models:
         return asked
-    return next((name for name, aliases in models.items() if asked in aliases), None)
+    named = next((name for name, aliases in models.items() if asked in aliases), None)
+    if named is not None:
+        return named
+    fitting = (
+        rule.name
+        for rule in rules
+        if rule.name in models and any(fnmatchcase(asked, pattern) for pattern in rule.patterns)
+    )
+    return next(fitting, None)
 
 
 def is_hopeless(model: str, expected: Iterable[WorkerConfig], views: Iterable[WorkerView]) -> bool:

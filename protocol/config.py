@@ -100,6 +100,26 @@ class WorkerConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.max_num_seqs // 8 if self.max_waiting is None else self.max_waiting
 
 
+class ModelConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[models]]`: further names of a model that workers serve."""
+
+    name: Name
+    """As workers serve it."""
+    aliases: tuple[Name, ...] = ()
+    patterns: tuple[Name, ...] = ()
+    """Names with `*` and `?` in them, such as `claude-*`; a name that is taken comes first."""
+    list_aliases: bool = False
+    """Show each alias as a model of its own, for clients that pick by name."""
+
+
+class AnthropicConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[anthropic]`: the dialect of `/v1/messages`."""
+
+    drop_billing_line: bool = True
+    """Leave out the line of one coding agent that changes with each request, at the head of the system
+    text: with it, no prefix would ever be found in a cache."""
+
+
 class QueueConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[queue]`: requests that wait in a gateway for a place in a worker."""
 
@@ -176,13 +196,14 @@ class ClusterConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     heartbeat: HeartbeatConfig = HeartbeatConfig()
     limits: LimitsConfig = LimitsConfig()
     log: LogConfig = LogConfig()
+    models: tuple[ModelConfig, ...] = ()
+    anthropic: AnthropicConfig = AnthropicConfig()
     # Part of the format, not built yet: refused by `parse`.
     takeover: Any = None
     auth: Any = None
     admin: Any = None
     media: Any = None
     nodes: Any = None
-    models: Any = None
 
     @property
     def all_gateways(self) -> tuple[GatewayConfig, ...]:
@@ -226,7 +247,7 @@ def parse(text: str) -> ClusterConfig:
 
 
 def _refuse_what_is_not_built(config: ClusterConfig) -> None:
-    for table in ("takeover", "auth", "admin", "media", "nodes", "models"):
+    for table in ("takeover", "auth", "admin", "media", "nodes"):
         if (value := getattr(config, table)) is not None:
             name = f"[[{table}]]" if isinstance(value, list) else f"[{table}]"
             raise ConfigError(f"`{name}` is not available in this version; remove the table")
@@ -259,6 +280,13 @@ def _check_names(config: ClusterConfig) -> None:
                 raise ConfigError(
                     f"the name {name!r} stands for two models: {first.model!r} (worker {first.id!r}) and"
                     f" {worker.model!r} (worker {worker.id!r}); give one of them another served_name or alias"
+                )
+    names = {name: worker.name for name, worker in meaning.items()}
+    for model in config.models:
+        for alias in model.aliases:
+            if (first_name := names.setdefault(alias, model.name)) != model.name:
+                raise ConfigError(
+                    f"[[models]] {model.name!r}: the alias {alias!r} means {first_name!r} already; remove one"
                 )
 
 

@@ -13,30 +13,21 @@ import msgspec
 from gateway.dialects.anthropic_content import parse_conversation
 from gateway.dialects.base import Asked
 from gateway.dialects.fields import Body, Fields, missing, unsupported, wrong_type, wrong_value
+from gateway.dialects.openai_sampling import sampling, stop_strings
 from protocol.values import ChatMessage, SamplingParams, ToolSpec
 
-_INT64 = 2**63
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 def parse(body: bytes, *, drop_billing_line: bool = True) -> Asked:
     """Raises `ClusterError` with the path of the fault."""
     fields = Body(body)
-    max_tokens = fields.integer("max_tokens", 1, _INT64 - 1)
-    if max_tokens is None:
+    if fields.raw("max_tokens") is None:
         raise missing("max_tokens")
     asked = parse_countable(fields, drop_billing_line=drop_billing_line)
     _refuse_formats(fields)
-    temperature = fields.number("temperature", 0, 2)
-    top_p = fields.number("top_p", 0, 1)
-    sampling = SamplingParams(
-        max_tokens=max_tokens,
-        temperature=1.0 if temperature is None else temperature,
-        top_p=1.0 if top_p is None else top_p,
-        top_k=max(0, fields.integer("top_k", -1, _INT64 - 1) or 0),
-        stop=_stop(fields),
-    )
-    return msgspec.structs.replace(asked, sampling=sampling, stream=fields.flag("stream"))
+    found = msgspec.structs.replace(sampling(fields), stop=stop_strings(fields, "stop_sequences"))
+    return msgspec.structs.replace(asked, sampling=found, stream=fields.flag("stream"))
 
 
 def parse_countable(fields: Fields, *, drop_billing_line: bool = True) -> Asked:
@@ -53,14 +44,6 @@ def parse_countable(fields: Fields, *, drop_billing_line: bool = True) -> Asked:
         parallel_tool_calls=choice is None or not choice.flag("disable_parallel_tool_use"),
         template_options=_thinking(fields) | _continuation(messages),
     )
-
-
-def _stop(fields: Fields) -> tuple[str, ...]:
-    stops = fields.items("stop_sequences") or []
-    for index, item in enumerate(stops):
-        if not isinstance(item, str):
-            raise wrong_type(f"stop_sequences[{index}]", "a string", item)
-    return tuple(dict.fromkeys(item for item in stops if item))
 
 
 def _tools(fields: Fields) -> tuple[ToolSpec, ...]:

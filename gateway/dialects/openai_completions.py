@@ -50,7 +50,7 @@ def parse(body: bytes) -> CompletionRequest:
         prompts=prompts,
         n=n,
         sampling=msgspec.structs.replace(
-            sampling(fields, max_tokens=_DEFAULT_MAX_TOKENS), logprobs=fields.integer("logprobs", 0, 20)
+            sampling(fields, _DEFAULT_MAX_TOKENS), logprobs=fields.integer("logprobs", 0, 20)
         ),
         seed=seed(fields),
         stream=stream,

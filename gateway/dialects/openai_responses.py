@@ -8,6 +8,7 @@ from gateway.dialects.base import Asked
 from gateway.dialects.fields import Body, Fields, unsupported, wrong_value
 from gateway.dialects.openai_responses_input import parse_input
 from gateway.dialects.openai_responses_tools import Tool, parse_tool_choice, parse_tools
+from gateway.dialects.openai_sampling import sampling
 from gateway.dialects.response_store import ResponseStore
 from protocol.values import ChatMessage, SamplingParams
 
@@ -41,13 +42,14 @@ def parse(body: bytes, store: ResponseStore) -> ResponseRequest:
     instructions = fields.text("instructions")
     lead = (ChatMessage(role="system", content=instructions),) if instructions else ()
     tools = parse_tools(fields)
-    sampling = _sampling(fields)
+    budget = fields.integer("max_output_tokens", 1, _INT64 - 1)
+    drawn = sampling(fields, budget)
     parallel = fields.raw("parallel_tool_calls") is None or fields.flag("parallel_tool_calls")
     keep = fields.raw("store") is None or fields.flag("store")
     return ResponseRequest(
         model=fields.text("model"),
         messages=lead + (turns or (ChatMessage(role="user"),)),  # without any input: a client's probe
-        sampling=sampling,
+        sampling=drawn,
         stream=fields.flag("stream"),
         tools=tuple(tool.spec for tool in tools),
         tool_choice=parse_tool_choice(fields, tools),
@@ -55,7 +57,7 @@ def parse(body: bytes, store: ResponseStore) -> ResponseRequest:
         template_options=_template_options(fields),
         declared=tools,
         turns=turns,
-        echoed={**_echoed(fields, sampling), "parallel_tool_calls": parallel, "store": keep},
+        echoed={**_echoed(fields, drawn), "parallel_tool_calls": parallel, "store": keep},
         store=keep,
     )
 
@@ -73,16 +75,6 @@ def _history(fields: Fields, store: ResponseStore) -> tuple[ChatMessage, ...]:
         error.reason = "previous_response_not_found"
         raise error
     return kept.turns
-
-
-def _sampling(fields: Fields) -> SamplingParams:
-    temperature = fields.number("temperature", 0, 2)
-    top_p = fields.number("top_p", 0, 1)
-    return SamplingParams(
-        max_tokens=fields.integer("max_output_tokens", 1, _INT64 - 1),
-        temperature=1.0 if temperature is None else temperature,
-        top_p=1.0 if top_p is None else top_p,
-    )
 
 
 def _template_options(fields: Fields) -> dict[str, Any]:

@@ -8,11 +8,13 @@ import pytest
 
 from clusterctl.schema import not_built, schema_text
 from protocol.config import (
+    AnthropicConfig,
     ClusterConfig,
     GatewayConfig,
     HeartbeatConfig,
     LimitsConfig,
     LogConfig,
+    ModelConfig,
     QueueConfig,
     RoutingConfig,
     WorkerConfig,
@@ -29,6 +31,8 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "heartbeat": HeartbeatConfig,
     "limits": LimitsConfig,
     "log": LogConfig,
+    "models": ModelConfig,
+    "anthropic": AnthropicConfig,
 }
 
 
@@ -49,10 +53,11 @@ def test_every_value_of_the_example_is_the_default():
     required = {
         "gateway": {"id": "gw-1", "http": "127.0.0.1:8000"},
         "workers": {"id": "smol-1", "model": "embedded"},
+        "models": {"name": "smollm2-135m"},
     }
     for table, struct in TABLES.items():
         value = getattr(example, table)
-        value = value[0] if table == "workers" else value
+        value = value[0] if isinstance(value, tuple) else value
         assert value == msgspec.convert(required.get(table, {}), struct), table
 
 

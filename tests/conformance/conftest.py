@@ -15,7 +15,8 @@ def cluster() -> Iterator[Cluster]:
     workers = fake_worker("w-1", aliases=["default"], max_num_seqs=16, max_model_len=4096)
     workers += fake_worker("w-2", served_name="org/other:latest")
     workers += fake_worker("w-3", served_name="loading", engine_options={"load_s": 600})
-    with running(config_text(workers), "w-1", "w-2") as found:
+    names = '[[models]]\nname = "fake-model"\naliases = ["claude-local"]\npatterns = ["claude-*"]\n'
+    with running(config_text(workers, extra=names + "list_aliases = true"), "w-1", "w-2") as found:
         yield found
 
 

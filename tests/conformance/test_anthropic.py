@@ -147,7 +147,8 @@ def test_fc_77_a_failure_before_the_first_token_is_a_status_and_later_an_event(c
 
 
 def test_models_are_listed_and_retrieved(claude: Any):
-    assert [model.id for model in claude.models.list()] == [MODEL, "org/other:latest", "loading"]
+    ids = [model.id for model in claude.models.list()]
+    assert ids == [MODEL, "org/other:latest", "loading", "claude-local"]
     assert claude.models.retrieve("org/other:latest").display_name == "org/other:latest"
 
 
@@ -181,6 +182,11 @@ def test_a_turn_of_a_coding_agent(cluster: Cluster):
     assert "the date changed" in first
     assert "billing" not in first
     assert prompt_of("0aaa9") == first
+
+
+def test_a_vendors_own_model_name_means_a_served_model(claude: Any):
+    answer = claude.messages.create(**ask(script(tokens=["a"])) | {"model": "claude-some-5-20300101"})
+    assert (answer.content[0].text, answer.model) == ("a", "claude-some-5-20300101")
 
 
 def test_the_path_doubled_by_a_base_url_with_a_version_is_understood(cluster: Cluster):

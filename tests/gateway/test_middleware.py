@@ -26,6 +26,7 @@ LIMITS = LimitsConfig(max_body_bytes=10)
         ("/models/", "/models"),
         ("/v1/models/org/m", "/models/org/m"),
         ("/v1x/models", "/v1x/models"),
+        ("/v1/v1/messages", "/messages"),
     ],
 )
 def test_a_path_has_one_spelling(path: str, plain: str):
@@ -49,7 +50,9 @@ def test_a_clients_id_is_kept_where_it_is_harmless():
         ([(b"content-type", b"application/vnd.api+json")], ""),
         ([(b"content-type", b"application/x-www-form-urlencoded")], "unsupported_media_type"),
         ([(b"content-type", b"multipart/form-data; boundary=x")], "unsupported_media_type"),
-        ([(b"content-encoding", b"gzip")], "unsupported_media_type"),
+        ([(b"content-encoding", b"GZIP")], ""),
+        ([(b"content-encoding", b"br")], "unsupported_media_type"),
+        ([(b"content-encoding", b"gzip, gzip")], "unsupported_media_type"),
         ([(b"content-encoding", b"identity")], ""),
         ([(b"content-length", b"10")], ""),
         ([(b"content-length", b"11")], "request_too_large"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.registry import WorkerView
 from gateway.routing import candidates, cheapest, drain_cost, is_hopeless, resolve, served_models
-from protocol.config import WorkerConfig
+from protocol.config import ModelConfig, WorkerConfig
 from protocol.values import Capacity, Load, ModelCard
 
 
@@ -33,6 +33,20 @@ def view(worker_id: str, **fields: Any) -> WorkerView:
 
 def ids(*views: WorkerView, now: float = 0.0, tried: tuple[str, ...] = ()) -> list[str]:
     return [v.worker_id for v in candidates(views, "m", now, tried=tried, suspect_s=3.0)]
+
+
+def test_names_that_the_configuration_adds():
+    rules = (
+        ModelConfig(name="absent", aliases=("a",), patterns=("*",)),
+        ModelConfig(name="big", aliases=("claude-local",), patterns=("claude-*", "gpt-?")),
+        ModelConfig(name="small", patterns=("claude-haiku*", "*-mini")),
+    )
+    models = served_models((), [view("w", model="big"), view("v", model="small")], rules)
+    assert models == {"big": ["claude-local"], "small": []}
+    asked = ("claude-local", "claude-haiku", "gpt-5", "gpt-50", "o-mini", "Claude-x", "a")
+    found = [resolve(name, models, rules) for name in asked]
+    assert found == ["big", "big", "big", None, "small", None, None]
+    assert resolve("claude-x", {"claude-x": [], "big": []}, rules) == "claude-x"
 
 
 def test_only_ready_connected_workers_of_the_model_with_a_place_are_candidates():

@@ -74,7 +74,7 @@ def test_the_served_name_defaults_to_the_last_part(model: str, name: str):
             for table in ("takeover", "auth", "admin", "media")
         ),
         (LEAST + "[[nodes]]\nid = 'a'", r"`\[\[nodes\]\]` is not available"),
-        (LEAST + "[[models]]\nid = 'a'", r"`\[\[models\]\]` is not available"),
+        (LEAST + "[[models]]\nname = 'm'\nalias = 'a'", r"alias"),
         (LEAST + "[telemetry]\nx = 1", "unknown field `telemetry`"),
     ],
 )
@@ -153,3 +153,11 @@ def test_a_name_stands_for_one_model(second: str):
 
 def test_replicas_share_their_names():
     assert len(parse(LEAST + WORKER + WORKER.replace("smol-1", "smol-2")).workers) == 2
+
+
+def test_models_get_further_names():
+    found = parse(LEAST + "[[models]]\nname = 'm'\naliases = ['a']\npatterns = ['claude-*']")
+    assert (found.models[0].aliases, found.models[0].patterns) == (("a",), ("claude-*",))
+    twice = "[[models]]\nname = 'm'\naliases = ['a']\n[[models]]\nname = 'n'\naliases = ['a']"
+    with pytest.raises(ConfigError, match="'n': the alias 'a' means 'm' already"):
+        parse(LEAST + twice)

@@ -1,0 +1,177 @@
+"""HTTP manners that clients rely on, dialect by dialect."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.cluster import Cluster, script
+
+pytestmark = pytest.mark.integration
+
+MODEL = "fake-model"
+GENERATION = ("/chat/completions", "/completions", "/responses", "/messages")
+
+
+@pytest.fixture
+def http(cluster: Cluster) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=cluster.url(), timeout=30) as found:
+        yield found
+
+
+def body_for(path: str, text: str = "hi", **fields: Any) -> dict[str, Any]:
+    turns = [{"role": "user", "content": text}]
+    asked: dict[str, dict[str, Any]] = {
+        "/chat/completions": {"messages": turns},
+        "/completions": {"prompt": text},
+        "/responses": {"input": text},
+        "/messages": {"messages": turns, "max_tokens": 10},
+    }
+    return {"model": MODEL, **asked[path], **fields}
+
+
+@pytest.mark.parametrize("path", GENERATION)
+@pytest.mark.parametrize("spelling", ["/v1{}", "{}", "/v1{}/", "//v1/{}", "/v1{}?beta=true"])
+def test_every_spelling_of_a_path_is_answered_without_a_redirect(
+    http: httpx.Client, path: str, spelling: str
+):
+    answer = http.post(spelling.format(path), json=body_for(path, script(tokens=["a"])))
+    assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/v1/models", "/ping", "/version"])
+def test_head_is_answered_without_a_body(http: httpx.Client, path: str):
+    answer = http.head(path)
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["request-id"] == answer.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("path", [*GENERATION, "/v1/models", "/nowhere"])
+def test_options_is_answered_for_browsers(http: httpx.Client, path: str):
+    answer = http.options(path, headers={"origin": "http://localhost:3000"})
+    assert answer.status_code == 204
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert "authorization" in answer.headers["access-control-allow-headers"]
+
+
+@pytest.mark.parametrize("path", GENERATION)
+def test_errors_have_the_shape_of_their_dialect(http: httpx.Client, path: str):
+    wrong = [
+        (405, http.get(path)),
+        (415, http.post(path, content="a=b", headers={"content-type": "application/x-www-form-urlencoded"})),
+        (400, http.post(path, content="[]", headers={"content-type": "application/json"})),
+        (400, http.post(path, content=b"\xff", headers={"content-type": "application/json"})),
+        (404, http.post(path, json=body_for(path, model="nope"))),
+        (413, http.post(path, content=b"x" * (33 << 20))),
+    ]
+    for status, answer in wrong:
+        assert answer.status_code == status
+        found = answer.json()
+        if path == "/messages":
+            assert (found["type"], set(found["error"])) == ("error", {"type", "message"})
+            assert found["request_id"] == answer.headers["request-id"]
+        else:
+            assert set(found) == {"error"}
+            assert set(found["error"]) == {"message", "type", "param", "code"}
+    assert wrong[0][1].headers["allow"] == "POST"
+
+
+def test_an_unknown_path_is_said_in_json(http: httpx.Client):
+    answer = http.get("/v1/nowhere")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_url")
+
+
+@pytest.mark.parametrize("path", GENERATION)
+@pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+def test_compressed_bodies_are_taken(http: httpx.Client, path: str, encoding: str, pack: Any):
+    packed = pack(json.dumps(body_for(path, script(tokens=["a"]))).encode())
+    headers = {"content-type": "application/json", "content-encoding": encoding}
+    assert http.post(path, content=packed, headers=headers).status_code == 200
+
+
+def test_a_body_that_is_small_only_while_packed_is_refused(http: httpx.Client):
+    packed = gzip.compress(b" " * (40 << 20), 1)
+    answer = http.post("/v1/messages", content=packed, headers={"content-encoding": "gzip"})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (413, "request_too_large")
+
+
+@pytest.mark.parametrize("path", GENERATION)
+def test_fc_44_an_unknown_model_is_refused_at_once_with_the_names_that_are_served(
+    http: httpx.Client, path: str
+):
+    for name in ("nope", "org/any-model", "../../etc", "/etc", "", "x" * 10_000, MODEL + " ", "M:latest"):
+        answer = http.post(path, json=body_for(path, model=name))
+        assert answer.status_code == 404, name[:20]
+        assert MODEL in answer.json()["error"]["message"]
+    assert http.post(path, json=body_for(path, model=7)).status_code == 400
+
+
+@pytest.mark.parametrize("path", GENERATION)
+@pytest.mark.parametrize("stream", [False, True])
+def test_fc_77_a_refusal_before_the_first_token_is_a_status(http: httpx.Client, path: str, stream: bool):
+    answer = http.post(path, json=body_for(path, "word " * 5000, stream=stream))
+    assert answer.status_code == 400
+    assert "prompt is too long: " in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", GENERATION)
+def test_fc_77_a_failure_later_ends_the_stream_without_a_finish(http: httpx.Client, path: str):
+    text = script(tokens=["a"], repeat=9, delay_ms=20, raise_at=3)
+    stream = http.post(path, json=body_for(path, text, stream=True)).text
+    assert "[DONE]" not in stream
+    assert "message_stop" not in stream
+    assert "response.completed" not in stream
+    assert '"finish_reason":"stop"' not in stream
+    assert '"error"' in stream.split("\n\n")[-2]
+
+
+@pytest.mark.parametrize("path", GENERATION)
+def test_fc_60_a_stop_string_over_several_tokens(http: httpx.Client, path: str):
+    if path == "/responses":
+        pytest.skip("responses have no stop strings")
+    name = "stop_sequences" if path == "/messages" else "stop"
+    tokens = ["The quick br", "own f", "ox jumps"]
+    for stop, left in (("own fox", "The quick br"), ("fox jumps!", "The quick brown fox jumps"), ("The", "")):
+        answer = http.post(path, json=body_for(path, script(tokens=tokens), **{name: [stop]})).json()
+        assert text_of(path, answer) == left
+        if path == "/messages":
+            assert answer["stop_sequence"] == (None if left.endswith("jumps") else stop)
+
+
+@pytest.mark.parametrize("path", GENERATION)
+def test_fc_58_characters_split_over_tokens_come_whole(http: httpx.Client, path: str):
+    family = "👩‍👧é漢"
+    text = script(tokens=["x"], bytes=[f"{byte:02x}" for byte in family.encode()])
+    whole = text_of(path, http.post(path, json=body_for(path, text, **room(path))).json())
+    assert whole == "x" + family
+    stream = http.post(path, json=body_for(path, text, stream=True, **room(path))).text
+    events = [json.loads(line[6:]) for line in stream.split("\n") if line.startswith("data: {")]
+    assert "".join(map(delta_of, events)) == whole
+
+
+def room(path: str) -> dict[str, int]:
+    return {"max_output_tokens" if path == "/responses" else "max_tokens": 100}
+
+
+def text_of(path: str, answer: Any) -> str:
+    if path == "/messages":
+        return "".join(block["text"] for block in answer["content"])
+    if path == "/responses":
+        return "".join(part["text"] for part in answer["output"][0]["content"])
+    choice = answer["choices"][0]
+    return str(choice["text"] if path == "/completions" else choice["message"]["content"])
+
+
+def delta_of(event: Any) -> str:
+    if "choices" in event:
+        choice = event["choices"][0]
+        return str(choice["text"] if "text" in choice else choice["delta"].get("content") or "")
+    if event["type"] == "response.output_text.delta":
+        return str(event["delta"])
+    return str(event["delta"].get("text", "")) if event["type"] == "content_block_delta" else ""
