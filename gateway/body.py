@@ -12,7 +12,7 @@ from starlette.types import Receive
 
 from gateway.encodings import ENCODINGS, unpacked
 from protocol.config import LimitsConfig
-from protocol.errors import ClusterError, ErrorCode
+from protocol.errors import ClusterError, ErrorCode, InvalidRequestError
 
 Headers = Iterable[tuple[bytes, bytes]]
 T = TypeVar("T")
@@ -29,6 +29,18 @@ _LINGER_S = 5.0
 def header(headers: Headers, name: bytes) -> str:
     """The header of that lower-case name; empty when it is not there."""
     return next((value.decode("latin-1") for key, value in headers if key == name), "")
+
+
+def waits_for_model(headers: Headers) -> bool | None:
+    """What `x-wait-for-model` says; None when it is not there. Raises `ClusterError`."""
+    text = header(headers, b"x-wait-for-model").strip().lower()
+    if text in ("true", "1"):
+        return True
+    if text in ("false", "0"):
+        return False
+    if text:
+        raise InvalidRequestError("the header x-wait-for-model takes true or false", param="x-wait-for-model")
+    return None
 
 
 def check_headers(headers: Headers, limits: LimitsConfig) -> str:

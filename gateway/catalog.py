@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from gateway import routing
 from gateway.registry import Registry, WorkerView
 from protocol.config import LOCAL, ModelConfig, WorkerConfig
 from protocol.errors import ClusterError, ErrorCode
+from protocol.states import WorkerState
 
 COMES_BACK_S = 60.0
 """So long a worker that is configured, or was there, is waited for without a connection: its
 supervisor makes pauses of up to 30 s. One that is still away then is stopped, or was never started.
 Where no supervisor is, none is waited for."""
+
+STALLED_S = 120.0
+"""A load that shows no progress for so long is not waited for beyond the queue's time limit."""
+_LOADING = frozenset({WorkerState.LOADING, WorkerState.WARMING})
 
 
 class Catalog:
@@ -83,6 +89,35 @@ class Catalog:
     def workers_of(self, model: str) -> list[WorkerView]:
         return [view for view in self._registry.views() if view.serves(model)]
 
+    def is_cold(self, model: str) -> bool:
+        """Whether nobody serves the model, and a worker is there that loads it, or would."""
+        there = [view for view in self.workers_of(model) if view.connection]
+        return not any(view.is_ready for view in there) and any(
+            view.state in _LOADING or view.capacity.on_demand for view in there
+        )
+
+    def is_on_demand(self, model: str) -> bool:
+        return any(view.capacity.on_demand for view in self.workers_of(model) if view.connection)
+
+    def is_loading(self, model: str, now: float) -> bool:
+        """Whether nobody serves the model yet, but a load goes on, and moves."""
+        there = [view for view in self.workers_of(model) if view.connection]
+        return not any(view.is_ready for view in there) and any(
+            view.state in _LOADING and now - view.moved_at < STALLED_S for view in there
+        )
+
+    def state(self, model: str) -> Literal["loaded", "loading", "not-loaded"]:
+        """As `/v1/models` shows it."""
+        there = [view for view in self.workers_of(model) if view.connection]
+        if any(view.is_ready for view in there):
+            return "loaded"
+        return "loading" if any(view.state in _LOADING for view in there) else "not-loaded"
+
+    def why_not_loaded(self, model: str) -> str:
+        """What an idle worker says about it, to be put into a sentence."""
+        idle = [view.detail for view in self.workers_of(model) if view.state == WorkerState.IDLE]
+        return next((f" ({detail})" for detail in idle if detail), "")
+
     def slots(self, model: str) -> float:
         """This gateway's share of the model's slots, those of workers that are yet to come included."""
         there = [view for view in self.workers_of(model) if view.connection]
@@ -113,6 +148,6 @@ class Catalog:
         return [worker for worker in self.configured if worker.id not in self._down]
 
     def unready(self) -> list[str]:
-        """Configured models that no worker serves at the moment, but should."""
-        names = dict.fromkeys(worker.name for worker in self._wanted())
+        """Configured models that no worker serves at the moment, but should; none that is on demand."""
+        names = dict.fromkeys(worker.name for worker in self._wanted() if worker.residency == "always")
         return [name for name in names if not any(view.is_ready for view in self.workers_of(name))]

@@ -40,10 +40,12 @@ def generates(asked: Asked, request_id: str, model: str, seed: int, time_left_s:
 class Choices:
     """The streams of all answers as one. Call `close` in any case."""
 
-    def __init__(self, cluster: Cluster, asked: Asked) -> None:
+    def __init__(self, cluster: Cluster, asked: Asked, *, waits: bool | None) -> None:
+        """`waits`: for a model that is not loaded; None: as configured."""
         self._cluster = cluster
         self._n = asked.n
         self._live = asked.stream
+        self._waits = waits
         self._waker = Waker()
         self._ids: list[str] = []
         self.streams: list[Stream] = []
@@ -51,7 +53,8 @@ class Choices:
     def open(self, requests: Sequence[Generate], size: int) -> None:
         """Raises `ClusterError` when one of them finds no place at all."""
         for request in requests:
-            stream = self._cluster.open(request, size // len(requests), live=self._live, waker=self._waker)
+            share = size // len(requests)
+            stream = self._cluster.open(request, share, live=self._live, waker=self._waker, waits=self._waits)
             self._ids.append(request.request_id)
             self.streams.append(stream)
 

@@ -62,13 +62,18 @@ class Cluster:
         """These, and only these, nobody starts: requests do not wait for them."""
         self.catalog.mark_down(worker_ids, self._clock())
 
-    def open(self, request: Generate, size: int, *, live: bool, waker: Waker) -> Stream:
-        """The stream of the answer. Raises `ClusterError`. Call `close` in any case."""
+    def open(
+        self, request: Generate, size: int, *, live: bool, waker: Waker, waits: bool | None = None
+    ) -> Stream:
+        """The stream of the answer. Raises `ClusterError`. Call `close` in any case.
+
+        `waits` says whether the request waits for a model that is not loaded; None: as configured.
+        """
         if self.stopping:
             message = "this gateway is shutting down; ask again, or ask another"
             raise ClusterError(ErrorCode.SHUTTING_DOWN, message)
         stream = Stream(self._limits, self._clock, live=live, waker=waker)
-        self.dispatcher.submit(request, stream, size, self._clock())
+        self.dispatcher.submit(request, stream, size, self._clock(), waits=waits)
         self._streams[request.request_id] = stream
         return stream
 

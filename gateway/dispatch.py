@@ -13,22 +13,24 @@ from collections.abc import Callable
 
 import msgspec
 
-from gateway import routing
 from gateway.catalog import Catalog
-from gateway.flight import Flight, Outlet, Sent, Transport
+from gateway.flight import Flight, Outlet, Transport
+from gateway.placement import Placement
 from gateway.registry import Registry, WorkerView
+from gateway.residency import Load, Residency, ready_in_s
 from gateway.waiting import WaitingRoom
 from protocol.config import ClusterConfig
 from protocol.errors import ClusterError, ErrorCode, worker_code
 from protocol.messages import (
-    Abort,
     Accepted,
     Deltas,
     Failed,
     Finished,
     Generate,
+    LoadModel,
     Rejected,
     Started,
+    Unload,
 )
 
 logger = logging.getLogger(__name__)
@@ -54,24 +56,31 @@ class Dispatcher:
         self._registry = registry
         self._catalog = catalog
         self._transport = transport
-        self._rng = rng
+        self._placement = Placement(config, registry, transport, rng)
         self._waiting = WaitingRoom(config.queue, catalog, rng)
+        self._residency = Residency()
         self._flights: dict[str, Flight] = {}
-        self._unsent_aborts: list[tuple[bytes, str]] = []
         self._count = 0
 
     # --- what clients do ---
 
-    def submit(self, request: Generate, outlet: Outlet, size: int, now: float) -> None:
-        """Send the request or let it wait. Raises `ClusterError` when neither is possible."""
+    def submit(
+        self, request: Generate, outlet: Outlet, size: int, now: float, *, waits: bool | None = None
+    ) -> None:
+        """Send the request or let it wait. Raises `ClusterError` when neither is possible.
+
+        `waits` says whether it waits for a model that has to be loaded first; None: as configured.
+        """
         model = self._catalog.named(request.model or None)
+        if self._catalog.is_cold(model) and not self._may_wait(model, waits):
+            self._refuse_cold(model, now)
         self._count += 1
         deadline = now + (math.inf if request.time_left_s is None else request.time_left_s)
         request = msgspec.structs.replace(request, model=model)
         flight = Flight(self._count, request, model, outlet, size, deadline)
         self._flights[request.request_id] = flight
         try:
-            if self._waiting.head(model) is not None or not self._place(flight, now):
+            if self._waiting.head(model) is not None or not self._placement.place(flight, now):
                 self._wait(flight, now)
         except ClusterError:
             del self._flights[request.request_id]
@@ -84,6 +93,18 @@ class Dispatcher:
             return
         self._withdraw(flight)
         self._pump(flight.model, now)
+
+    def _may_wait(self, model: str, waits: bool | None) -> bool:
+        if waits is not None:
+            return waits
+        return self._config.residency.when_cold == "wait" or not self._catalog.is_on_demand(model)
+
+    def _refuse_cold(self, model: str, now: float) -> None:
+        """The model is loaded all the same, for the next who asks."""
+        self._residency.wish(model, now)
+        wait_s = ready_in_s(self._catalog.workers_of(model), now)
+        message = f"the model {model!r} is being loaded; ask again in {wait_s:.0f} s, or let the request wait"
+        raise ClusterError(ErrorCode.MODEL_LOADING, message, retry_after_s=wait_s)
 
     @property
     def running(self) -> int:
@@ -123,7 +144,7 @@ class Dispatcher:
             self._registry.loaded(worker.connection, message.load)
         flight = self._flights.get(message.request_id)
         if flight is not None and (flight.connection, flight.attempt) == (worker.connection, message.attempt):
-            self._confirm(flight)
+            self._placement.confirm(flight)
             self._apply(flight, worker, message, now)
         if isinstance(message, Finished | Failed):
             self._pump(worker.card.name, now)
@@ -144,7 +165,7 @@ class Dispatcher:
                 self._rejected(flight, worker, message, now)
             case Finished():
                 del self._flights[flight.request_id]
-                self._registry.served(worker.connection, now - flight.sent_at)
+                self._registry.served(worker.connection, now - flight.sent_at, now)
                 flight.outlet.finished(worker, message)
             case Failed():
                 self._failed(flight, worker, message, now)
@@ -196,10 +217,8 @@ class Dispatcher:
     # --- what time does ---
 
     def tick(self, now: float) -> None:
-        """Time limits, and another look at the lines."""
-        self._unsent_aborts, aborts = [], self._unsent_aborts
-        for connection, request_id in aborts:
-            self._abort(connection, request_id)
+        """Time limits, another look at the lines, and which models are to be loaded for them."""
+        self._placement.abort_again()
         for flight in list(self._flights.values()):
             if flight.deadline <= now:
                 self._withdraw(flight)
@@ -211,18 +230,26 @@ class Dispatcher:
         for model in self._waiting.models():
             self._expire(model, now)
             self._pump(model, now)
+        self._order(now)
 
     def _check_answer(self, flight: Flight, now: float) -> None:
-        worker = self._registry.at(flight.connection)
-        if worker is None or now - flight.sent_at < self._config.routing.answer_timeout_s:
+        worker = self._placement.unanswered(flight, now)
+        if worker is None:
             return
-        if now - worker.heartbeat_at >= self._config.heartbeat.suspect_s:
-            return  # it may be lost; that is found soon
         logger.warning("request %s: worker %s does not answer", flight.request_id, worker.worker_id)
-        self._abort(flight.connection, flight.request_id)
-        self._confirm(flight)
+        self._placement.abort(flight.connection, flight.request_id)
+        self._placement.confirm(flight)
         error = ClusterError(ErrorCode.NO_WORKER_AVAILABLE, "no worker answered in time; ask again")
         self._retry(flight, worker, error, now)
+
+    def _order(self, now: float) -> None:
+        """Have models loaded and freed. An order that does not arrive is given again."""
+        for action in self._residency.decide(self._registry.views(), self._waiting.waiting_since(), now):
+            worker = self._registry.named(action.worker_id)
+            if worker is not None:
+                message = LoadModel() if isinstance(action, Load) else Unload(drain=action.drain)
+                logger.info("worker %s (%s) is told: %s", worker.worker_id, worker.card.name, message)
+                self._transport.send(worker.connection, message)
 
     def _expire(self, model: str, now: float) -> None:
         for request_id, error in self._waiting.expired(model, now):
@@ -236,40 +263,8 @@ class Dispatcher:
 
     # --- moves ---
 
-    def _place(self, flight: Flight, now: float) -> bool:
-        """Send the request to the best worker that takes it off our hands."""
-        while len(flight.tried) < self._config.routing.busy_tries:
-            worker = self._choose(flight, now)
-            if worker is None:
-                return False
-            flight.tried.add(worker.worker_id)
-            if self._send(flight, worker, now):
-                return True
-        return False
-
-    def _choose(self, flight: Flight, now: float) -> WorkerView | None:
-        suspect_s = self._config.heartbeat.suspect_s
-        views = self._registry.views()
-        found = routing.candidates(views, flight.model, now, tried=flight.tried, suspect_s=suspect_s)
-        return routing.cheapest(found, self._rng)
-
-    def _send(self, flight: Flight, worker: WorkerView, now: float) -> bool:
-        left = None if math.isinf(flight.deadline) else max(0.0, flight.deadline - now)
-        message = msgspec.structs.replace(flight.request, attempt=flight.attempt, time_left_s=left)
-        sent = self._transport.send(worker.connection, message)
-        if sent is Sent.OK:
-            flight.connection = worker.connection
-            flight.confirmed = False
-            flight.sent_at = now
-            self._registry.sent(worker.connection)
-            logger.debug("request %s: sent to worker %s", flight.request_id, worker.worker_id)
-            return True
-        # A full pipe is a busy worker. A lost one is found by the next ping; it is left alone till then.
-        self._registry.pause(worker.connection, now + self._config.routing.busy_pause_s)
-        return False
-
     def _place_or_wait(self, flight: Flight, now: float) -> None:
-        if not self._place(flight, now):
+        if not self._placement.place(flight, now):
             self._wait(flight, now)
 
     def _wait(self, flight: Flight, now: float) -> None:
@@ -284,7 +279,7 @@ class Dispatcher:
             self._end(flight, error)
             return
         logger.info("request %s: again, after worker %s: %s", flight.request_id, worker.worker_id, error)
-        self._waiting.exempt(flight)
+        self._waiting.exempt(flight, now)
         flight.tried = {worker.worker_id}
         self._guarded(flight, now, self._place_or_wait)
 
@@ -302,20 +297,7 @@ class Dispatcher:
     def _withdraw(self, flight: Flight) -> None:
         """Take the request back, wherever it is."""
         self._waiting.leave(flight)
-        if flight.connection:
-            self._abort(flight.connection, flight.request_id)
-            if flight.confirmed:
-                self._registry.released(flight.connection)
-            self._confirm(flight)
-
-    def _abort(self, connection: bytes, request_id: str) -> None:
-        if self._transport.send(connection, Abort(request_id=request_id)) is Sent.BUSY:
-            self._unsent_aborts.append((connection, request_id))
-
-    def _confirm(self, flight: Flight) -> None:
-        if not flight.confirmed:
-            flight.confirmed = True
-            self._registry.confirmed(flight.connection)
+        self._placement.take_back(flight)
 
     def pump(self, now: float) -> None:
         """A worker has news: perhaps it has a place."""
@@ -326,10 +308,10 @@ class Dispatcher:
         while (ticket := self._waiting.head(model)) is not None:
             flight = self._flights[ticket.request_id]
             hopeless = self._catalog.is_hopeless(model, now)
-            if not hopeless and self._choose(flight, now) is None:
+            if not hopeless and self._placement.choose(flight, now) is None:
                 return
             self._waiting.leave(flight)
-            if hopeless or not self._place(flight, now):
+            if hopeless or not self._placement.place(flight, now):
                 self._guarded(flight, now, self._wait)
                 if not hopeless:
                     return

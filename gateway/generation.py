@@ -9,7 +9,7 @@ import time
 
 from starlette.types import Receive, Scope, Send
 
-from gateway.body import Intake, client_closed, wait_for_disconnect
+from gateway.body import Intake, client_closed, wait_for_disconnect, waits_for_model
 from gateway.choices import Choices, generates
 from gateway.cluster import Cluster
 from gateway.dialects import sse
@@ -55,7 +55,7 @@ class Generation:
     async def _answer(self, scope: Scope, receive: Receive, reply: Reply) -> None:
         asked, size = await self._intake.take(scope["headers"], receive, self._dialect.parse)
         reply.model = self._cluster.catalog.named(asked.model)
-        choices = Choices(self._cluster, asked)
+        choices = Choices(self._cluster, asked, waits=waits_for_model(scope["headers"]))
         watcher: asyncio.Task[None] | None = None
         try:
             choices.open(self._requests(asked, reply), size)

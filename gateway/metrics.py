@@ -86,8 +86,13 @@ class _ClusterCollector(Collector):
         rejected = CounterMetricFamily(
             "gateway_rejected", "Requests that the worker rejected as busy", labels=["worker"]
         )
+        held = GaugeMetricFamily(
+            "gateway_worker_model_bytes", "Memory that the worker holds for its model", labels=["worker"]
+        )
         for view in self._cluster.registry.views():
+            held.add_metric([view.worker_id], view.resident_mb << 20)
             up.add_metric([view.worker_id], float(view.is_ready))
             rejected.add_metric([view.worker_id], view.rejected)
         yield up
         yield rejected
+        yield held

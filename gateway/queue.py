@@ -29,6 +29,9 @@ class Ticket:
     request_id: str
     size: int
     expires_at: float
+    """On the line's own clock."""
+    since: float = 0.0
+    """When it came."""
 
 
 class Line:
@@ -37,6 +40,8 @@ class Line:
     def __init__(self) -> None:
         self._tickets: list[Ticket] = []
         self._bytes = 0
+        self._stood_s = 0.0
+        self._seen_at: float | None = None
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -59,8 +64,18 @@ class Line:
             self._tickets.remove(ticket)
             self._bytes -= ticket.size
 
+    def pass_time(self, now: float, *, stands: bool) -> None:
+        """Since the last call, the time limits of the waiting ran on, or stood still."""
+        if stands and self._seen_at is not None:
+            self._stood_s += now - self._seen_at
+        self._seen_at = now
+
+    def clock(self, now: float) -> float:
+        """The time by which tickets expire."""
+        return now - self._stood_s
+
     def expired(self, now: float) -> list[Ticket]:
-        return [ticket for ticket in self._tickets if ticket.expires_at <= now]
+        return [ticket for ticket in self._tickets if ticket.expires_at <= self.clock(now)]
 
     def all(self) -> list[Ticket]:
         return list(self._tickets)

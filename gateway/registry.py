@@ -43,6 +43,14 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     load: Load = Load()
     prefill_tokens_per_s: float = 0.0
+    state_since: float = 0.0
+    moved_at: float = 0.0
+    """When its state, or its progress in it, was last another."""
+    used_at: float = 0.0
+    """When it last had something in hand, as far as known."""
+    resident_mb: int = 0
+    makes_room: bool = False
+    load_s: float = 0.0
     unconfirmed: int = 0
     """Requests sent to it that it has neither accepted nor rejected."""
     paused_until: float = 0.0
@@ -143,6 +151,7 @@ class Registry:
         """Take the worker, or its new card. An older connection must have left before."""
         known = self._workers.get(hello.worker_id)
         same = known is not None and known.incarnation == hello.incarnation
+        before = known if same else None
         self._strangers.pop(connection, None)
         self._refusals.pop(hello.worker_id, None)
         self._ids[connection] = hello.worker_id
@@ -163,6 +172,11 @@ class Registry:
             measured_s=known.measured_s if known is not None and same else None,
             rejected=known.rejected if known is not None else 0,
             last_error=known.last_error if known is not None else "",
+            state_since=before.state_since if before and before.state == hello.state else now,
+            moved_at=now,
+            used_at=before.used_at if before else 0.0,
+            resident_mb=before.resident_mb if before else 0,
+            load_s=before.load_s if before else 0.0,
         )
 
     def other_connection(self, connection: bytes, worker_id: str) -> bytes:
@@ -174,9 +188,17 @@ class Registry:
         view = self.at(connection)
         if view is None:
             return
+        is_new = beat.state != view.state
+        moved = is_new or (beat.progress, beat.detail) != (view.progress, view.detail)
         self._workers[view.worker_id] = _replace(
             view,
             state=beat.state,
+            state_since=now if is_new else view.state_since,
+            moved_at=now if moved else view.moved_at,
+            used_at=max(view.used_at, now - beat.idle_s) if beat.state == WorkerState.READY else view.used_at,
+            resident_mb=beat.resident_mb,
+            makes_room=beat.makes_room,
+            load_s=beat.load_s,
             load=beat.load,
             progress=beat.progress,
             detail=beat.detail,
@@ -194,10 +216,10 @@ class Registry:
         """The load that came with a message about a request."""
         self._update(connection, load=load)
 
-    def sent(self, connection: bytes) -> None:
+    def sent(self, connection: bytes, now: float) -> None:
         view = self.at(connection)
         if view is not None:
-            self._update(connection, unconfirmed=view.unconfirmed + 1)
+            self._update(connection, unconfirmed=view.unconfirmed + 1, used_at=now)
 
     def confirmed(self, connection: bytes) -> None:
         """The worker answered, or is not asked any more."""
@@ -213,14 +235,14 @@ class Registry:
     def pause(self, connection: bytes, until: float) -> None:
         self._update(connection, paused_until=until)
 
-    def served(self, connection: bytes, seconds: float) -> None:
+    def served(self, connection: bytes, seconds: float, now: float) -> None:
         """A request is complete after so long: the worker may be asked again at once."""
         view = self.at(connection)
         if view is None:
             return
         old = seconds if view.measured_s is None else view.measured_s
         average = old + _EWMA * (seconds - old)
-        self._update(connection, measured_s=max(0.001, average), paused_until=0.0)
+        self._update(connection, measured_s=max(0.001, average), paused_until=0.0, used_at=now)
 
     def failed(self, connection: bytes, error: str) -> None:
         self._update(connection, last_error=error, paused_until=0.0)

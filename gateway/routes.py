@@ -32,7 +32,7 @@ def model_object(cluster: Cluster, name: str, aliases: list[str]) -> dict[str, A
     workers = cluster.catalog.workers_of(name)
     card = next((view.card for view in workers), None)
     length = min((view.card.max_model_len for view in workers if view.card.max_model_len), default=None)
-    loaded = any(view.is_ready for view in workers)
+    state = cluster.catalog.state(name)
     created = datetime.datetime.fromtimestamp(_CREATED, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "id": name,
@@ -50,8 +50,8 @@ def model_object(cluster: Cluster, name: str, aliases: list[str]) -> dict[str, A
         "max_model_len": length,
         "context_length": length,
         "max_context_length": length,
-        "loaded_context_length": length if loaded else None,
-        "state": "loaded" if loaded else "not-loaded",
+        "loaded_context_length": length if state == "loaded" else None,
+        "state": state,
         "input_modalities": list(card.modalities) if card else ["text"],
         "output_modalities": ["text"],
         "meta": {"n_ctx": length, "n_ctx_train": length},

@@ -27,6 +27,11 @@ class WaitingRoom:
     def counts(self) -> dict[str, int]:
         return {model: len(line) for model, line in self._lines.items()}
 
+    def waiting_since(self) -> dict[str, float]:
+        """Of each model that is waited for: when the first in line came."""
+        heads = {model: line.head for model, line in self._lines.items()}
+        return {model: head.since for model, head in heads.items() if head is not None}
+
     def head(self, model: str) -> queue.Ticket | None:
         return self._line(model).head
 
@@ -42,9 +47,9 @@ class WaitingRoom:
             flight.ticket = self._ticket(flight, now)
         self._line(flight.model).enter(flight.ticket)
 
-    def exempt(self, flight: Flight) -> None:
+    def exempt(self, flight: Flight, now: float) -> None:
         """It was at a worker once: neither a line's length nor its time limit may end it."""
-        flight.ticket = queue.Ticket(flight.number, flight.request_id, flight.size, math.inf)
+        flight.ticket = queue.Ticket(flight.number, flight.request_id, flight.size, math.inf, now)
 
     def leave(self, flight: Flight) -> None:
         """Idempotent."""
@@ -52,9 +57,14 @@ class WaitingRoom:
             self._line(flight.model).leave(flight.ticket)
 
     def expired(self, model: str, now: float) -> list[tuple[str, ClusterError]]:
-        """Requests that waited too long, with what to say to them."""
+        """Requests that waited too long, with what to say to them.
+
+        While the model is being loaded, and moves on, nobody waits too long.
+        """
         line = self._line(model)
-        message = f"no worker for {model!r} became free in time; ask again later"
+        line.pass_time(now, stands=self._catalog.is_loading(model, now))
+        why = self._catalog.why_not_loaded(model)
+        message = f"no worker for {model!r} became free in time{why}; ask again later"
         return [
             (
                 ticket.request_id,
@@ -70,8 +80,8 @@ class WaitingRoom:
             message = f"all workers for {flight.model!r} are busy and the queue is full; ask again later"
             wait_s = self._retry_after_s(flight.model)
             raise ClusterError(ErrorCode.OVERLOADED, message, retry_after_s=wait_s)
-        expires_at = now + queue.time_limit_s(self._config, workers)
-        return queue.Ticket(flight.number, flight.request_id, flight.size, expires_at)
+        expires_at = self._line(flight.model).clock(now) + queue.time_limit_s(self._config, workers)
+        return queue.Ticket(flight.number, flight.request_id, flight.size, expires_at, now)
 
     def _retry_after_s(self, model: str) -> float:
         waiting = len(self._line(model))

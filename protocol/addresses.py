@@ -84,6 +84,10 @@ class Home:
         """The file that is there while the supervisor will not start the worker by itself."""
         return self.run / f"{worker_id}.down"
 
+    def memory_claim(self, worker_id: str) -> Path:
+        """The file that says how much memory a worker holds, locked while it does."""
+        return self.run / f"{worker_id}.memory"
+
     def lock(self, worker_id: str) -> Path:
         """The file that a worker of that id keeps locked for life."""
         return self.run / f"{worker_id}.lock"

@@ -81,9 +81,13 @@ class WorkerConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     drain_timeout_s: Seconds = 60.0
     load_stall_s: Seconds = 120.0
     """A load that makes no progress for so long is given up; one that does may take as long as it needs."""
-    residency: str = "always"
+    residency: Literal["always", "on_demand"] = "always"
+    """`on_demand`: the process runs without weights until somebody asks for the model."""
+    idle_timeout: Seconds = 600.0
+    """An on-demand worker without requests for so many seconds frees its weights."""
+    memory_mb: NotNegative | None = None
+    """What the model takes when it is loaded (MiB). Default: from the size of its weight files."""
     # Part of the format, not built yet: refused by `parse`.
-    idle_timeout_s: Any = None
     adapter: Any = None
 
     @property
@@ -142,6 +146,15 @@ class RoutingConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Without `Accepted` or `Rejected` for so long, the request goes elsewhere."""
 
 
+class ResidencyConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[residency]`: which models are in memory."""
+
+    memory_budget_mb: Count | None = None
+    """For the models of one machine together (MiB). Default: three quarters of its memory."""
+    when_cold: Literal["wait", "refuse"] = "wait"
+    """A request for an on-demand model that is not loaded waits, or is told to come again."""
+
+
 class HeartbeatConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[heartbeat]`: how processes notice one another."""
 
@@ -193,6 +206,7 @@ class ClusterConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     workers: tuple[WorkerConfig, ...] = ()
     queue: QueueConfig = QueueConfig()
     routing: RoutingConfig = RoutingConfig()
+    residency: ResidencyConfig = ResidencyConfig()
     heartbeat: HeartbeatConfig = HeartbeatConfig()
     limits: LimitsConfig = LimitsConfig()
     log: LogConfig = LogConfig()
@@ -335,14 +349,10 @@ def _check_worker(worker: WorkerConfig) -> None:
     where = f"worker {worker.id!r}"
     for what, is_set in (
         (worker.engine, worker.engine in _PLANNED_ENGINES),
-        ("residency = 'on_demand'", worker.residency == "on_demand"),
-        ("idle_timeout_s", worker.idle_timeout_s is not None),
         ("adapter", worker.adapter is not None),
     ):
         if is_set:
             raise ConfigError(f"{where}: {what} is not available in this version; remove it")
-    if worker.residency != "always":
-        raise ConfigError(f"{where}: residency is {worker.residency!r}; write 'always'")
     if worker.engine not in ENGINES and _CLASS_PATH.match(worker.engine) is None:
         raise ConfigError(
             f"{where}: engine {worker.engine!r} is neither one of {', '.join(ENGINES)}"

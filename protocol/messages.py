@@ -71,6 +71,14 @@ class Heartbeat(Message, frozen=True, kw_only=True, omit_defaults=True):
     step_age_s: Measure = 0.0
     """Since the engine's last step; 0 while nothing is pending."""
     cache_epoch: NotNegative = 0
+    resident_mb: NotNegative = 0
+    """Memory that the worker holds for its model (MiB): from before it is loaded until it is freed."""
+    makes_room: bool = False
+    """The model is about to be freed."""
+    idle_s: Measure = 0.0
+    """How long the loaded model has had nothing to do."""
+    load_s: Measure = 0.0
+    """How long the last load took; 0 before the first."""
 
 
 class Accepted(Message, frozen=True, kw_only=True, omit_defaults=True):
@@ -88,7 +96,7 @@ class Rejected(Message, frozen=True, kw_only=True, omit_defaults=True):
     attempt: int
     load: Load
     reason: str
-    """`engine_busy` or `draining`."""
+    """`engine_busy`, `draining`, or `unloaded`: its model is not loaded at the moment."""
     retry_after_s: Measure = 0.0
 
 
@@ -267,11 +275,15 @@ class Undrain(Message, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LoadModel(Message, frozen=True, kw_only=True, omit_defaults=True, tag="Load"):
-    """Load the weights of an idle worker."""
+    """Load the weights of an idle worker. It says in its heartbeat why it does not."""
 
 
 class Unload(Message, frozen=True, kw_only=True, omit_defaults=True):
-    """Free the weights; the process stays."""
+    """Free the weights; the process stays. Not done while requests are in hand, nor before the
+    model that was just loaded has served anybody."""
+
+    drain: bool = False
+    """Take nothing new, finish what is in hand, and free them then."""
 
 
 class Stats(Message, frozen=True, kw_only=True, omit_defaults=True):

@@ -18,7 +18,7 @@ class WorkerState(StrEnum):
     READY = "ready"
     """It generated a token and takes requests."""
     DRAINING = "draining"
-    """It takes nothing new and finishes what it has."""
+    """It takes nothing new and finishes what it has; to end, to free its weights, or to be left alone."""
     STOPPED = "stopped"
     """The process has ended, or is about to."""
     IDLE = "idle"
@@ -37,7 +37,7 @@ WORKER_TRANSITIONS: Mapping[WorkerState, frozenset[WorkerState]] = {
     WorkerState.WARMING: _ENDS | {WorkerState.READY},
     WorkerState.READY: _ENDS | {WorkerState.DRAINING, WorkerState.IDLE},
     WorkerState.DRAINING: _ENDS | {WorkerState.READY, WorkerState.IDLE},
-    WorkerState.IDLE: _ENDS | {WorkerState.LOADING},
+    WorkerState.IDLE: _ENDS | {WorkerState.LOADING, WorkerState.DRAINING},
     WorkerState.STOPPED: frozenset({WorkerState.STARTING}),
     WorkerState.FAILED: frozenset({WorkerState.STARTING, WorkerState.PARKED, WorkerState.STOPPED}),
     WorkerState.PARKED: frozenset({WorkerState.STARTING, WorkerState.STOPPED}),

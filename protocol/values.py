@@ -124,6 +124,12 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_waiting: NotNegative = 0
     kv_tokens: Count | None = None
     """None: not bounded by tokens."""
+    on_demand: bool = False
+    """It loads its model when told to, and may be told to free it."""
+    memory_mb: NotNegative = 0
+    """What the model takes when it is loaded (MiB)."""
+    memory_budget_mb: NotNegative | None = None
+    """Of the worker's node, for all models together (MiB). None: not bounded."""
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -59,7 +59,7 @@ class Core:
     """Owns the requests in hand, one task each; lives on the event loop.
 
     `send` takes what is to be said to a gateway, `freed` is called when places came free without
-    a message that says so, `broken` when the engine is beyond help.
+    a message that says so, `over` whenever a request is, `broken` when the engine is beyond help.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class Core:
         send: Send,
         *,
         freed: Callable[[], None],
+        over: Callable[[], None] = lambda: None,
         broken: Callable[[str], None],
     ) -> None:
         self._engine = engine
@@ -76,6 +77,7 @@ class Core:
         self._admission = Admission(capacity)
         self._send = send
         self._freed = freed
+        self._over = over
         self._broken = broken
         self._held: dict[Key, Held] = {}
         self._outboxes: dict[str, TurnOutbox] = {}
@@ -233,6 +235,7 @@ class Core:
         if held.insisting is not None:
             held.insisting.cancel()
         self._admission.release(held.key, asyncio.get_running_loop().time())
+        self._over()
         message: End | None
         if task.cancelled():
             message = held.verdict

@@ -14,6 +14,8 @@ class Life:
         self.state = WorkerState.STARTING
         self.detail = ""
         """What is wrong, once something is."""
+        self.note = ""
+        """What keeps it from being ready, while nothing is wrong."""
         self.exit_code: ExitCode | None = None
 
     @property

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 
+from msgspec.structs import replace
+
 from protocol.config import WorkerConfig
 from protocol.messages import PROTOCOL_VERSION, Heartbeat, Hello
 from protocol.states import WorkerState
@@ -13,20 +15,21 @@ from worker.core import Core
 from worker.engine.base import BaseEngine
 from worker.engine.output import EngineFacts, EngineLoad, FleetEngine
 from worker.engine.syntax import configured
-from worker.life import Life
 from worker.parsers.base import Syntax
+from worker.residence import Residence
 
 
 class Report:
     """Reads the engine, the requests and the state; changes nothing."""
 
-    def __init__(self, worker: WorkerConfig, engine: BaseEngine, core: Core, life: Life) -> None:
+    def __init__(self, worker: WorkerConfig, engine: BaseEngine, core: Core, residence: Residence) -> None:
         self._worker = worker
         self._engine = engine
         self._fleet = engine if isinstance(engine, FleetEngine) else None
         self._syntax = configured(Syntax(), worker.tool_parser, worker.reasoning_parser)
         self._core = core
-        self._life = life
+        self._residence = residence
+        self._life = residence.life
         self.incarnation = f"{time.time_ns():020d}-{os.getpid()}"
 
     def facts(self) -> EngineFacts:
@@ -53,14 +56,19 @@ class Report:
                 fingerprint=facts.fingerprint,
                 can_resume=bool(getattr(type(self._engine), "can_resume", False)),
             ),
-            capacity=capacity_of(self._worker),
+            capacity=replace(
+                capacity_of(self._worker),
+                on_demand=self._residence.on_demand,
+                memory_mb=self._residence.memory_mb,
+                memory_budget_mb=self._residence.budget_mb,
+            ),
             state=self._life.state,
             gateways=gateways,
         )
 
     def heartbeat(self, cache_epoch: int) -> Heartbeat:
         rates = EngineLoad() if self._fleet is None else self._fleet.load()
-        progress, detail = None, self._life.detail
+        progress, detail = None, self._life.detail or self._life.note
         if self._life.state is WorkerState.LOADING and self._fleet is not None:
             progress, detail = self._fleet.load_progress()
         return Heartbeat(
@@ -72,6 +80,10 @@ class Report:
             prefill_tokens_per_s=rates.prefill_tokens_per_s,
             step_age_s=self._core.step_age_s(),
             cache_epoch=cache_epoch,
+            resident_mb=self._residence.held_mb,
+            makes_room=self._residence.makes_room,
+            idle_s=self._residence.idle_s,
+            load_s=self._residence.load_s,
         )
 
 

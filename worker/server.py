@@ -42,11 +42,11 @@ from protocol.states import ExitCode, WorkerState
 from worker.complaints import Complaints
 from worker.core import Core
 from worker.engine.base import BaseEngine
-from worker.engine.output import FleetEngine, ModelUnavailable, StopRequested
-from worker.life import Life
+from worker.engine.output import ModelUnavailable, StopRequested
 from worker.link import Link
 from worker.report import Report, capacity_of
-from worker.startup import ENGINE_STOP_S, Startup
+from worker.residence import Residence
+from worker.startup import ENGINE_STOP_S
 
 logger = logging.getLogger(__name__)
 
@@ -63,18 +63,18 @@ class Server:
         self._worker = worker
         self._engine = engine
         self._home = home
-        self._life = Life()
         self._links: dict[str, Link] = {}
         self._core = Core(
             engine,
             capacity_of(worker),
             self._send,
             freed=self._beat_soon,
+            over=self._request_over,
             broken=lambda why: self._leave(ExitCode.FAULT, f"the engine failed: {why}"),
         )
-        self._report = Report(worker, engine, self._core, self._life)
-        self._startup = Startup(engine, self._enter, worker.load_stall_s)
-        self._stay_drained = False
+        self._residence = Residence(config, worker, engine, self._core, home, self._said)
+        self._life = self._residence.life
+        self._report = Report(worker, engine, self._core, self._residence)
         self._giving_up: asyncio.TimerHandle | None = None
         self._drain_timeout_s = worker.drain_timeout_s
         self._beat_due = False
@@ -93,14 +93,14 @@ class Server:
             ClearCaches: self._clear_caches,
             Embed: self._unsupported,
             Tokenize: self._unsupported,
-            LoadModel: self._unsupported,
-            Unload: self._unsupported,
+            LoadModel: self._load,
+            Unload: self._unload,
         }
 
     @property
     def is_stuck(self) -> bool:
         """Whether threads or requests of the engine may keep the process from ending."""
-        return self._startup.is_stuck or bool(self._core.held)
+        return self._residence.is_stuck or bool(self._core.held)
 
     async def run(self) -> ExitCode:
         """From the first hello to the last goodbye."""
@@ -129,31 +129,17 @@ class Server:
     # --- life ---
 
     async def _serve(self) -> None:
-        start = self._loop.create_task(self._start())
+        residence = self._loop.create_task(self._residence.run())
         leaving = self._loop.create_task(self._leaving.wait())
-        await asyncio.wait({start, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not start.done():
-            if isinstance(self._engine, FleetEngine):
-                self._engine.request_stop()
-            start.cancel()
-        await asyncio.wait({start})
-        if not start.cancelled() and (error := start.exception()) is not None:
+        await asyncio.wait({residence, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not residence.done():
+            self._residence.cut_short()
+            residence.cancel()
+        await asyncio.wait({residence})
+        if not residence.cancelled() and (error := residence.exception()) is not None:
             self._start_failed(error)
         await leaving
         await self._finish()
-
-    async def _start(self) -> None:
-        await self._startup.start()
-        self._core.learn(self._report.facts())
-        self._core.closed = None
-        self._life.enter(WorkerState.READY)
-        logger.info("worker %s is ready", self._worker.id)
-        # The card before any heartbeat: a gateway that refuses it must not have taken us for ready.
-        for gateway in self._links:
-            self._send(gateway, self._hello())
-        self._beat()
-        if self._stay_drained:
-            self._stop_taking()
 
     def _start_failed(self, error: BaseException) -> None:
         if isinstance(error, StopRequested):
@@ -169,7 +155,7 @@ class Server:
     async def _finish(self) -> None:
         """Let the running requests end, give up the rest, say goodbye."""
         if self._life.state in (WorkerState.READY, WorkerState.DRAINING):
-            self._stop_taking()
+            self._residence.close()
             if self._life.last_state is WorkerState.STOPPED:
                 await asyncio.wait(
                     {self._loop.create_task(self._core.ended())}, timeout=self._drain_timeout_s
@@ -177,11 +163,11 @@ class Server:
             self._core.abandon(self._life.detail)
             await asyncio.wait({self._loop.create_task(self._core.ended())}, timeout=ENGINE_STOP_S)
             self._core.flush()
-        self._enter(self._life.last_state)
+        self._residence.enter(self._life.last_state)
         await self._connections()
         for gateway in self._links:
             self._send(gateway, Goodbye(reason=self._life.detail))
-        await self._startup.stop()
+        await self._residence.end()
 
     async def _connections(self) -> None:
         """A process that ends as soon as it began has something to say: give its links a moment."""
@@ -196,15 +182,15 @@ class Server:
         self._life.leave(code, why)
         self._leaving.set()
 
-    def _enter(self, state: WorkerState) -> None:
-        self._life.enter(state)
-        logger.info("worker %s is %s", self._worker.id, state)
-        self._beat()
+    def _request_over(self) -> None:
+        self._residence.used()
 
-    def _stop_taking(self) -> None:
-        self._core.closed = "draining"
-        if self._life.state is WorkerState.READY:
-            self._enter(WorkerState.DRAINING)
+    def _said(self, new_card: bool) -> None:
+        if new_card:
+            self._core.learn(self._report.facts())
+            for gateway in self._links:
+                self._send(gateway, self._hello())
+        self._beat()
 
     # --- what is said ---
 
@@ -283,9 +269,7 @@ class Server:
             return
         logger.info("gateway %s asks to drain, then %s", gateway, message.then)
         if message.then == "stay":
-            self._stay_drained = True
-            if self._life.state is WorkerState.READY:
-                self._stop_taking()
+            self._residence.drain()
             self._give_up_after(message.timeout_s)
             return
         if message.timeout_s is not None:
@@ -303,11 +287,20 @@ class Server:
 
     def _undrain(self, gateway: str, _message: Undrain) -> None:
         logger.info("gateway %s asks to take requests again", gateway)
-        self._stay_drained = False
         self._give_up_after(None)
-        if self._life.state is WorkerState.DRAINING and not self._life.leaving:
-            self._enter(WorkerState.READY)
-            self._core.closed = None
+        self._residence.undrain()
+
+    def _load(self, gateway: str, message: LoadModel) -> None:
+        if self._residence.on_demand:
+            self._residence.load()
+        else:
+            self._unsupported(gateway, message)
+
+    def _unload(self, gateway: str, message: Unload) -> None:
+        if self._residence.on_demand:
+            self._residence.unload(drain=message.drain)
+        else:
+            self._unsupported(gateway, message)
 
     def _stats(self, gateway: str, message: Stats) -> None:
         self._answer(

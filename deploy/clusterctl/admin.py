@@ -15,6 +15,8 @@ from protocol.keys import read_admin_key
 from protocol.states import WorkerState
 
 _TIMEOUT_S = 1.0
+_SETTLED_S = 10.0
+"""An on-demand worker that was idle for so long has proved itself like one that is ready."""
 _ACTION_TIMEOUT_S = 10.0
 
 
@@ -49,6 +51,10 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int | None = None
     prefill_tokens: int = 0
     kv_tokens: int | None = None
+    on_demand: bool = False
+    memory_mb: int | None = None
+    resident_mb: int = 0
+    state_age_s: float | None = None
     rejected: int = 0
     breaker: str = ""
     last_error: str | None = None
@@ -186,16 +192,20 @@ def _words(body: bytes) -> str:
 
 
 def ready_pids(states: Iterable[AdminState]) -> dict[str, int]:
-    """The pids of the processes that serve, by id."""
+    """The pids of the processes that serve, or would if somebody asked, by id."""
     ready: dict[str, int] = {}
     for state in states:
         for gateway in state.gateways:
             if gateway.pid is not None:
                 ready[gateway.id] = gateway.pid
         for worker in state.workers:
-            if worker.pid is not None and worker.state == WorkerState.READY:
+            if worker.pid is not None and (worker.state == WorkerState.READY or _is_settled(worker)):
                 ready[worker.id] = worker.pid
     return ready
+
+
+def _is_settled(worker: WorkerView) -> bool:
+    return worker.state == WorkerState.IDLE and (worker.state_age_s or 0.0) >= _SETTLED_S
 
 
 def observe_ready(home: Home, config: ClusterConfig) -> dict[str, int]:

@@ -115,6 +115,11 @@ def down(config_file: Path | None) -> None:
 )
 @click.option("--prefix-cache-mb", type=int, help="Memory for prompts that begin alike; 0: none.")
 @click.option(
+    "--residency", type=click.Choice(["always", "on_demand"]), help="When it is loaded.  [default: always]"
+)
+@click.option("--idle-timeout", type=float, help="Seconds without requests until on_demand frees the model.")
+@click.option("--memory-mb", type=int, help="What the loaded model takes.  [default: from its files]")
+@click.option(
     "--drain-timeout", "drain_timeout_s", type=float, help="Seconds for running requests at its end."
 )
 @click.option("--load-stall", "load_stall_s", type=float, help="Seconds without progress that end a load.")

@@ -17,7 +17,7 @@ from clusterctl.operations import (
     refuse_another_file,
     status_of,
 )
-from clusterctl.progress import is_hopeless, progress_lines
+from clusterctl.progress import SERVES, is_hopeless, progress_lines
 from clusterctl.supervision import KILL_GRACE_S, Kind, Phase
 from protocol.addresses import Home
 from protocol.config import ClusterConfig
@@ -37,7 +37,7 @@ def drain(home: Home, config: ClusterConfig, worker_id: str, timeout_s: float | 
     if view.state == WorkerState.DRAINING and timeout_s is None:
         return False
     _act(home, gateway_id, f"workers/{worker_id}/drain", {"then": "stay", "timeout_s": timeout_s})
-    _heard(home, config, worker_id, lambda now: now.state != WorkerState.READY)
+    _heard(home, config, worker_id, lambda now: now.state not in SERVES)
     return True
 
 
@@ -50,7 +50,7 @@ def wait_until_drained(
     said = None
     while True:
         _gateway, view = _connected(home, config, worker_id)
-        if view.state == WorkerState.READY or view.incarnation != first.incarnation:
+        if view.state in SERVES or view.incarnation != first.incarnation:
             raise OperationError(f"{worker_id} takes requests again: somebody undrained or restarted it")
         in_hand = view.running + view.waiting
         if not in_hand:
@@ -68,7 +68,7 @@ def wait_until_drained(
 def undrain(home: Home, config: ClusterConfig, worker_id: str) -> bool:
     """Have the worker take requests again; False when it does. Raises `OperationError`."""
     gateway_id, view = _connected(home, config, worker_id)
-    if view.state == WorkerState.READY:
+    if view.state in SERVES:
         return False
     _act(home, gateway_id, f"workers/{worker_id}/undrain")
     _heard(home, config, worker_id, lambda now: now.state != WorkerState.DRAINING)
@@ -150,7 +150,7 @@ def wait_until_serving(
         if line != said:
             said = line
             say(line)
-        if process.state == WorkerState.READY and process.pid != not_pid:
+        if process.state in SERVES and process.pid != not_pid:
             return
         if is_hopeless(process):
             log = "\n".join(f"  {line}" for line in process.last_log)

@@ -64,7 +64,9 @@ def show_status(status: ClusterStatus) -> None:
         cells = (gateway.url, gateway.pid, gateway.streams, gateway.queued, gateway.restarts)
         _row(gateways, gateway.id, gateway.state, *cells)
     console.print(gateways)
-    workers = _table("worker", "state", "model", "pid", "running", "waiting", "rejected", "restarts")
+    workers = _table(
+        "worker", "state", "model", "pid", "memory", "running", "waiting", "rejected", "restarts"
+    )
     for worker in status.workers:
         progress = "" if worker.progress is None else f" {worker.progress:.0%}"
         loading = worker.state == WorkerState.LOADING
@@ -74,6 +76,7 @@ def show_status(status: ClusterStatus) -> None:
             worker.state + (progress if loading else ""),
             worker.model,
             worker.pid,
+            f"{worker.resident_mb} MB" if worker.resident_mb else None,
             _of(worker.running, worker.max_num_seqs),
             _of(worker.waiting, worker.max_waiting),
             worker.rejected,
@@ -86,7 +89,7 @@ def show_status(status: ClusterStatus) -> None:
 
 def show_list(config: ClusterConfig) -> None:
     """The configured workers as a table."""
-    table = _table("worker", "model", "served as", "aliases", "engine", "node", "together")
+    table = _table("worker", "model", "served as", "aliases", "engine", "node", "together", "residency")
     for worker in config.workers:
         _row(
             table,
@@ -97,6 +100,7 @@ def show_list(config: ClusterConfig) -> None:
             worker.engine,
             worker.node,
             worker.max_num_seqs,
+            worker.residency,
         )
     _console().print(table)
 
@@ -126,6 +130,7 @@ def _remarks(status: ClusterStatus) -> list[str]:
             f"{', '.join(outdated)}: running with an older configuration;"
             " to apply the present one: clusterctl restart ID"
         )
+    lines += [f"{w.id}: {w.detail}" for w in status.workers if w.state == WorkerState.IDLE and w.detail]
     for process in status.processes:
         if process.last_error:
             lines.append(f"{process.id}: {process.last_error}")

@@ -7,7 +7,8 @@ from enum import Enum
 from clusterctl.status import ClusterStatus, ProcessStatus, WorkerStatus
 from protocol.states import WorkerState
 
-_SERVES = (WorkerState.READY,)
+SERVES = (WorkerState.READY, WorkerState.IDLE)
+"""An idle worker serves whoever asks for its model."""
 _HOPELESS = (WorkerState.PARKED, WorkerState.STOPPED)
 
 
@@ -24,7 +25,7 @@ def judge(status: ClusterStatus) -> tuple[Outcome, str]:
     hopeless = [process for process in status.processes if is_hopeless(process)]
     if hopeless:
         return Outcome.FAILED, "; ".join(_line(process) for process in hopeless)
-    pending = [process for process in status.processes if process.state not in _SERVES]
+    pending = [process for process in status.processes if process.state not in SERVES]
     if pending:
         return Outcome.PENDING, "not ready: " + "; ".join(_line(process) for process in pending)
     return Outcome.READY, ""

@@ -54,6 +54,10 @@ class WorkerStatus(ProcessStatus, frozen=True, kw_only=True):
     max_waiting: int | None
     prefill_tokens: int | None
     kv_tokens: int | None
+    on_demand: bool
+    memory_mb: int | None
+    resident_mb: int | None
+    state_age_s: float | None
     rejected: int | None
     breaker: str | None
     heartbeat_age_s: float | None
@@ -188,6 +192,10 @@ def _worker(config: WorkerConfig, process: ProcessView | None, sources: Sources)
         max_waiting=fresh.max_waiting if fresh else config.waiting_room,
         prefill_tokens=fresh.prefill_tokens if fresh else None,
         kv_tokens=fresh.kv_tokens if fresh else None,
+        on_demand=config.residency == "on_demand",
+        memory_mb=fresh.memory_mb if fresh else config.memory_mb,
+        resident_mb=fresh.resident_mb if fresh else None,
+        state_age_s=fresh.state_age_s if fresh else None,
         rejected=_rejected(sources, config.id),
         breaker=view.breaker if view else None,
         last_error=error or None,

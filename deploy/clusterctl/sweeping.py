@@ -17,8 +17,9 @@ def sweep_process(home: Home, process_id: str) -> None:
     for path in paths:
         with contextlib.suppress(OSError):
             path.unlink()
-    with contextlib.suppress(OSError):
-        remove_if_free(home.lock(process_id))
+    for lock in (home.lock(process_id), home.memory_claim(process_id)):
+        with contextlib.suppress(OSError):
+            remove_if_free(lock)
 
 
 def set_down_marks(home: Home, down: AbstractSet[str]) -> bool:

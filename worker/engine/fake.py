@@ -36,6 +36,8 @@ class FakeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     prefill_tokens_per_s: Rate = 0.0
     decode_tokens_per_s: Rate = 0.0
     load_s: Rate = 0.0
+    weights_mb: NotNegative = 0
+    """What it is said to take in memory; nothing is taken."""
     tool_parser: str | None = None
     reasoning_parser: str | None = None
     start_log: str | None = None
@@ -84,6 +86,9 @@ class FakeEngine(BaseEngine):
     @property
     def tokenizer(self) -> WordTokenizer:
         return self._tokenizer
+
+    def inspect(self) -> int:
+        return self._options.weights_mb
 
     def prepare_for_start(self) -> None:
         while self._loaded_s < self._options.load_s:

@@ -14,7 +14,7 @@ from typing import Any
 from worker.engine.blas import prepare_blas
 from worker.engine.detokenizer import ByteDetokenizer, Detokenizer, TokenTable, WindowDetokenizer, token_table
 from worker.engine.documents import read_json, template_file
-from worker.engine.embedded import ensure_embedded
+from worker.engine.embedded import EMBEDDED_BYTES, embedded_folder, ensure_embedded
 from worker.engine.output import EngineFacts, StopRequested
 from worker.engine.prompt import PromptReader
 from worker.engine.spelling import Spell, speller
@@ -64,6 +64,21 @@ class Loader:
 
     def request_stop(self) -> None:
         self._stop.set()
+
+    def inspect(self) -> tuple[int, EngineFacts]:
+        """Bytes of the weights, and what is known before they are read. Raises `ValueError`.
+
+        An embedded model that is missing or damaged is made when it is loaded.
+        """
+        try:
+            folder = open_folder(self._folder or embedded_folder(self._models))
+        except ValueError:
+            if self._folder is None:
+                return EMBEDDED_BYTES, EngineFacts()
+            raise
+        size = sum(shard.size for shard in folder.weights)
+        limit = context_limit(folder.context, self._max_model_len)
+        return size, EngineFacts(limit, folder.fingerprint())
 
     def pieces(self) -> Iterator[None]:
         """Do one piece of the work with each `next`, all on the thread that will use the model.

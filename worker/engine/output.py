@@ -108,6 +108,17 @@ class EngineLoad:
 
 
 @runtime_checkable
+class Inspectable(Protocol):
+    """An engine that can look at its model without loading it."""
+
+    def inspect(self) -> int:
+        """Check the files as far as that is cheap; what the model takes when it is loaded, in MiB.
+
+        Blocking; afterwards `facts` tells what is known so far. Raises `ValueError`.
+        """
+
+
+@runtime_checkable
 class FleetEngine(Protocol):
     """What the worker asks of our own engines beyond the contract; a foreign engine has none of it.
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -26,12 +28,14 @@ class TextEngine(BaseEngine):
     can_logprobs = True
     can_score_prompts = False
     """Whether its stepper gives log-probabilities of a prompt."""
+    _prefix_cache_bytes = 0
 
     def __init__(self, name: str, limits: Limits, make_loader: Callable[[], Loader]) -> None:
         self._name = name
         self._limits = limits
         self._make_loader = make_loader
         self._loader = make_loader()
+        self._inspected = EngineFacts()
         self._model: LoadedModel | None = None
         self._stepper: Stepper | None = None
         self._thread: EngineThread | None = None
@@ -57,6 +61,11 @@ class TextEngine(BaseEngine):
     def failed(self) -> bool:
         """Nothing but a new process helps."""
         return self._served is not None and self._served.failed
+
+    def inspect(self) -> int:
+        """Weights and prefix cache; the KV cache of running requests comes on top."""
+        size, self._inspected = self._loader.inspect()
+        return (size + self._prefix_cache_bytes) >> 20
 
     def prepare_for_start(self) -> None:
         """Load the model on the engine thread, piece by piece.
@@ -90,10 +99,10 @@ class TextEngine(BaseEngine):
         served, self._served = self._served, None
         if served is not None:
             served.close(RuntimeError("the engine was stopped"))
+        self._loader = self._make_loader()
         thread, self._thread = self._thread, None
         if thread is not None:
             await asyncio.to_thread(self._unload, thread)
-        self._loader = self._make_loader()
 
     async def generate(
         self,
@@ -168,7 +177,7 @@ class TextEngine(BaseEngine):
         return self._served.abort(request_id, RuntimeError("the request was aborted"))
 
     def facts(self) -> EngineFacts:
-        return EngineFacts() if self._model is None else self._model.facts
+        return self._inspected if self._model is None else self._model.facts
 
     def load(self) -> EngineLoad:
         return EngineLoad() if self._served is None else self._served.load()
@@ -225,6 +234,9 @@ class TextEngine(BaseEngine):
             if self._stepper is not None:
                 self._stepper.close()
             self._stepper = self._model = None
+            if mx := sys.modules.get("mlx.core"):
+                gc.collect()
+                mx.clear_cache()  # it keeps freed arrays for others to come
 
         thread.call(drop)
         thread.end()

@@ -1,0 +1,96 @@
+"""Requests on their way to a worker and back from it: choice, sending, abort. Pure but for the transport."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+
+import msgspec
+
+from gateway import routing
+from gateway.flight import Flight, Sent, Transport
+from gateway.registry import Registry, WorkerView
+from protocol.config import ClusterConfig
+from protocol.messages import Abort
+
+logger = logging.getLogger(__name__)
+
+
+class Placement:
+    """Owns the aborts that could not be said yet."""
+
+    def __init__(
+        self, config: ClusterConfig, registry: Registry, transport: Transport, rng: random.Random
+    ) -> None:
+        self._routing = config.routing
+        self._suspect_s = config.heartbeat.suspect_s
+        self._registry = registry
+        self._transport = transport
+        self._rng = rng
+        self._unsent_aborts: list[tuple[bytes, str]] = []
+
+    def place(self, flight: Flight, now: float) -> bool:
+        """Send the request to the best worker that takes it off our hands."""
+        while len(flight.tried) < self._routing.busy_tries:
+            worker = self.choose(flight, now)
+            if worker is None:
+                return False
+            flight.tried.add(worker.worker_id)
+            if self._send(flight, worker, now):
+                return True
+        return False
+
+    def choose(self, flight: Flight, now: float) -> WorkerView | None:
+        """The worker that it would be sent to."""
+        views = self._registry.views()
+        found = routing.candidates(views, flight.model, now, tried=flight.tried, suspect_s=self._suspect_s)
+        return routing.cheapest(found, self._rng)
+
+    def _send(self, flight: Flight, worker: WorkerView, now: float) -> bool:
+        left = None if math.isinf(flight.deadline) else max(0.0, flight.deadline - now)
+        message = msgspec.structs.replace(flight.request, attempt=flight.attempt, time_left_s=left)
+        sent = self._transport.send(worker.connection, message)
+        if sent is Sent.OK:
+            flight.connection = worker.connection
+            flight.confirmed = False
+            flight.sent_at = now
+            self._registry.sent(worker.connection, now)
+            logger.debug("request %s: sent to worker %s", flight.request_id, worker.worker_id)
+            return True
+        # A full pipe is a busy worker. A lost one is found by the next ping; it is left alone till then.
+        self._registry.pause(worker.connection, now + self._routing.busy_pause_s)
+        return False
+
+    def unanswered(self, flight: Flight, now: float) -> WorkerView | None:
+        """The worker that beats, but has neither taken nor rejected the request in time."""
+        worker = self._registry.at(flight.connection)
+        if worker is None or now - flight.sent_at < self._routing.answer_timeout_s:
+            return None
+        # A silent one may be lost; that is found soon.
+        return worker if now - worker.heartbeat_at < self._suspect_s else None
+
+    def take_back(self, flight: Flight) -> None:
+        """Have its worker, if it is at one, end it."""
+        if not flight.connection:
+            return
+        self.abort(flight.connection, flight.request_id)
+        if flight.confirmed:
+            self._registry.released(flight.connection)
+        self.confirm(flight)
+
+    def confirm(self, flight: Flight) -> None:
+        """Its worker has answered, or is not asked any more."""
+        if not flight.confirmed:
+            flight.confirmed = True
+            self._registry.confirmed(flight.connection)
+
+    def abort(self, connection: bytes, request_id: str) -> None:
+        if self._transport.send(connection, Abort(request_id=request_id)) is Sent.BUSY:
+            self._unsent_aborts.append((connection, request_id))
+
+    def abort_again(self) -> None:
+        """Say the aborts for which there was no room."""
+        self._unsent_aborts, aborts = [], self._unsent_aborts
+        for connection, request_id in aborts:
+            self.abort(connection, request_id)
