@@ -51,10 +51,17 @@ class Choices:
         self.streams: list[Stream] = []
 
     def open(self, requests: Sequence[Generate], size: int) -> None:
-        """Raises `ClusterError` when one of them finds no place at all."""
+        """Raises `ClusterError` when there is no place for them. Together they need one in the line."""
         for request in requests:
             share = size // len(requests)
-            stream = self._cluster.open(request, share, live=self._live, waker=self._waker, waits=self._waits)
+            stream = self._cluster.open(
+                request,
+                share,
+                live=self._live,
+                waker=self._waker,
+                waits=self._waits,
+                further=bool(self.streams),
+            )
             self._ids.append(request.request_id)
             self.streams.append(stream)
 

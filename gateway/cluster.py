@@ -63,9 +63,18 @@ class Cluster:
         self.catalog.mark_down(worker_ids, self._clock())
 
     def open(
-        self, request: Generate, size: int, *, live: bool, waker: Waker, waits: bool | None = None
+        self,
+        request: Generate,
+        size: int,
+        *,
+        live: bool,
+        waker: Waker,
+        waits: bool | None = None,
+        further: bool = False,
     ) -> Stream:
-        """The stream of the answer. Raises `ClusterError`. Call `close` in any case.
+        """The stream of the answer, or of a `further` one to what was taken already.
+
+        Raises `ClusterError`. Call `close` in any case.
 
         `waits` says whether the request waits for a model that is not loaded; None: as configured.
         """
@@ -73,7 +82,7 @@ class Cluster:
             message = "this gateway is shutting down; ask again, or ask another"
             raise ClusterError(ErrorCode.SHUTTING_DOWN, message)
         stream = Stream(self._limits, self._clock, live=live, waker=waker)
-        self.dispatcher.submit(request, stream, size, self._clock(), waits=waits)
+        self.dispatcher.submit(request, stream, size, self._clock(), waits=waits, further=further)
         self._streams[request.request_id] = stream
         return stream
 

@@ -65,11 +65,19 @@ class Dispatcher:
     # --- what clients do ---
 
     def submit(
-        self, request: Generate, outlet: Outlet, size: int, now: float, *, waits: bool | None = None
+        self,
+        request: Generate,
+        outlet: Outlet,
+        size: int,
+        now: float,
+        *,
+        waits: bool | None = None,
+        further: bool = False,
     ) -> None:
         """Send the request or let it wait. Raises `ClusterError` when neither is possible.
 
         `waits` says whether it waits for a model that has to be loaded first; None: as configured.
+        A `further` answer to what was taken already is not refused because the line is long.
         """
         model = self._catalog.named(request.model or None)
         if self._catalog.is_cold(model) and not self._may_wait(model, waits):
@@ -79,6 +87,8 @@ class Dispatcher:
         request = msgspec.structs.replace(request, model=model)
         flight = Flight(self._count, request, model, outlet, size, deadline)
         self._flights[request.request_id] = flight
+        if further:
+            self._waiting.exempt(flight, now)
         try:
             if self._waiting.head(model) is not None or not self._placement.place(flight, now):
                 self._wait(flight, now)

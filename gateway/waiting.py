@@ -48,7 +48,7 @@ class WaitingRoom:
         self._line(flight.model).enter(flight.ticket)
 
     def exempt(self, flight: Flight, now: float) -> None:
-        """It was at a worker once: neither a line's length nor its time limit may end it."""
+        """It was at a worker once, or belongs to what was: no length or time limit of a line may end it."""
         flight.ticket = queue.Ticket(flight.number, flight.request_id, flight.size, math.inf, now)
 
     def leave(self, flight: Flight) -> None:

@@ -81,6 +81,9 @@ class Fields:
     def raw(self, name: str) -> Any:
         return self._values.get(name)
 
+    def names(self) -> list[str]:
+        return list(self._values)
+
     def text(self, name: str) -> str | None:
         value = self.raw(name)
         if value is None or isinstance(value, str):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from gateway.dialects.base import Asked
 from gateway.dialects.fields import (
     Body,
@@ -51,7 +53,7 @@ def parse(body: bytes) -> ChatRequest:
     return ChatRequest(
         model=model,
         messages=messages,
-        sampling=sampling(fields),
+        sampling=msgspec.structs.replace(sampling(fields), logprobs=_logprobs(fields)),
         seed=seed(fields),
         stream=stream,
         n=fields.integer("n", 1, 128) or 1,
@@ -64,7 +66,6 @@ def parse(body: bytes) -> ChatRequest:
 
 
 def _refuse_what_is_not_built(fields: Fields) -> None:
-    _refuse_logprobs(fields)
     _refuse_functions(fields)
     _refuse_formats(fields)
     for name in _NOT_YET:
@@ -72,12 +73,12 @@ def _refuse_what_is_not_built(fields: Fields) -> None:
             raise unsupported(name, _NOT_AVAILABLE)
 
 
-def _refuse_logprobs(fields: Fields) -> None:
+def _logprobs(fields: Fields) -> int | None:
     wanted = fields.flag("logprobs")
-    if fields.integer("top_logprobs", 0, 20) is not None and not wanted:
+    alternatives = fields.integer("top_logprobs", 0, 20)
+    if alternatives is not None and not wanted:
         raise wrong_value("top_logprobs", "is only allowed when logprobs is true")
-    if wanted:
-        raise unsupported("logprobs", _NOT_AVAILABLE)
+    return alternatives or 0 if wanted else None
 
 
 def _refuse_functions(fields: Fields) -> None:

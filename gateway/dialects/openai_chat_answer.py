@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -45,7 +46,7 @@ class ChatCompletions:
     def whole(
         self, asked: ChatRequest, identity: Identity, answers: Sequence[Answered], usage: Usage
     ) -> bytes:
-        choices = [_choice(identity, index, answer) for index, answer in enumerate(answers)]
+        choices = [_choice(asked, identity, index, answer) for index, answer in enumerate(answers)]
         return _encode(
             _common(identity, "chat.completion") | {"choices": choices, "usage": usage_object(usage)}
         )
@@ -119,15 +120,27 @@ class StreamWriter:
 
 def logprobs_object(logprobs: Sequence[TokenLogprob]) -> dict[str, Any]:
     content = [
-        _logprob(item.token, item.logprob)
-        | {"top_logprobs": [_logprob(token, logprob) for _id, token, logprob in item.top]}
+        _logprob(item.token, item.logprob, item.piece)
+        | {
+            "top_logprobs": [
+                _logprob(token, logprob, piece)
+                for (_id, token, logprob), piece in zip_longest(item.top, item.top_pieces[: len(item.top)])
+            ]
+        }
         for item in logprobs
     ]
     return {"content": content, "refusal": None}
 
 
-def _logprob(token: str, logprob: float) -> dict[str, Any]:
-    return {"token": token, "logprob": max(_LEAST, logprob), "bytes": list(token.encode())}
+def _logprob(token: str, logprob: float, piece: bytes | None) -> dict[str, Any]:
+    """Without its bytes, a text that is no whole characters stands for bytes that nobody knows."""
+    if piece is None and "\ufffd" not in token:
+        piece = token.encode()
+    return {
+        "token": token,
+        "logprob": max(_LEAST, logprob),
+        "bytes": None if piece is None else list(piece),
+    }
 
 
 def _common(identity: Identity, kind: str) -> dict[str, Any]:
@@ -140,7 +153,7 @@ def _common(identity: Identity, kind: str) -> dict[str, Any]:
     }
 
 
-def _choice(identity: Identity, index: int, answer: Answered) -> dict[str, Any]:
+def _choice(asked: ChatRequest, identity: Identity, index: int, answer: Answered) -> dict[str, Any]:
     text = "".join(piece.text for piece in answer.pieces)
     message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
     if reasoning := "".join(piece.reasoning for piece in answer.pieces):
@@ -151,7 +164,7 @@ def _choice(identity: Identity, index: int, answer: Answered) -> dict[str, Any]:
     return {
         "index": index,
         "message": message,
-        "logprobs": logprobs_object(logprobs) if logprobs else None,
+        "logprobs": None if asked.sampling.logprobs is None else logprobs_object(logprobs),
         "finish_reason": _finish_reason(answer.finished),
     }
 

@@ -2,39 +2,90 @@
 
 from __future__ import annotations
 
-from gateway.dialects.fields import Fields, unsupported, wrong_type, wrong_value
+import re
+
+from gateway.dialects.fields import Fields, wrong_type, wrong_value
 from protocol.values import SamplingParams
 
 _INT64 = 2**63
 _MAX_STOPS = 1024
 _MAX_STOP_CHARACTERS = 65_536
-
-_PENALTIES = (
-    ("presence_penalty", -2.0, 2.0, 0.0),
-    ("frequency_penalty", -2.0, 2.0, 0.0),
-    ("repetition_penalty", 0.0, 10.0, 1.0),
-    ("repeat_penalty", 0.0, 10.0, 1.0),
-)
+_MOST_ID = 2**31 - 1
+"""Whether a model has a token is for its worker to say; this bounds what is sent to it."""
+_ID = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
 def sampling(fields: Fields, default_max_tokens: int | None = None) -> SamplingParams:
-    """Raises `ClusterError` with the path of the fault."""
-    _refuse_what_is_not_built(fields)
+    """All but `logprobs`, which dialects write differently. Raises `ClusterError` with the field at fault."""
+
+    def number(name: str, low: float, high: float, default: float) -> float:
+        found = fields.number(name, low, high)
+        return default if found is None else found
+
     max_tokens = fields.integer("max_tokens", 1, _INT64 - 1)
     max_completion_tokens = fields.integer("max_completion_tokens", 1, _INT64 - 1)
     if max_completion_tokens is None:
         max_completion_tokens = default_max_tokens if max_tokens is None else max_tokens
-    temperature = fields.number("temperature", 0, 2)
-    top_p = fields.number("top_p", 0, 1)
-    top_k = fields.integer("top_k", -1, _INT64 - 1)
     return SamplingParams(
         max_tokens=max_completion_tokens,
-        temperature=1.0 if temperature is None else temperature,
-        top_p=1.0 if top_p is None else top_p,
-        top_k=max(0, top_k or 0),
-        min_p=fields.number("min_p", 0, 1) or 0.0,
+        temperature=number("temperature", 0, 2, 1.0),
+        top_p=number("top_p", 0, 1, 1.0),
+        top_k=max(0, fields.integer("top_k", -1, _INT64 - 1) or 0),
+        min_p=number("min_p", 0, 1, 0.0),
         stop=stop_strings(fields, "stop"),
+        ignore_eos=fields.flag("ignore_eos"),
+        min_tokens=_min_tokens(fields, max_completion_tokens),
+        stop_token_ids=_stop_token_ids(fields),
+        presence_penalty=number("presence_penalty", -2, 2, 0.0),
+        frequency_penalty=number("frequency_penalty", -2, 2, 0.0),
+        repetition_penalty=_repetition_penalty(fields),
+        repetition_context_size=fields.integer("repetition_context_size", 0, _INT64 - 1) or 0,
+        logit_bias=_logit_bias(fields),
+        xtc_probability=number("xtc_probability", 0, 1, 0.0),
+        xtc_threshold=number("xtc_threshold", 0, 0.5, 0.1),
     )
+
+
+def _min_tokens(fields: Fields, max_tokens: int | None) -> int:
+    found = fields.integer("min_tokens", 0, _INT64 - 1) or 0
+    if max_tokens is not None and found > max_tokens:
+        raise wrong_value("min_tokens", f"is {found}, more than the limit of {max_tokens}")
+    return found
+
+
+def _repetition_penalty(fields: Fields) -> float:
+    """vLLM's name, and llama.cpp's."""
+    for name in ("repetition_penalty", "repeat_penalty"):
+        found = fields.number(name, 0, 10)
+        if found == 0:
+            raise wrong_value(name, "must be above 0")
+        if found is not None:
+            return found
+    return 1.0
+
+
+def _logit_bias(fields: Fields) -> dict[int, float]:
+    given = fields.object("logit_bias")
+    if given is None:
+        return {}
+    bias = {}
+    for name in given.names():
+        if not _ID.fullmatch(name) or int(name) > _MOST_ID:
+            raise wrong_value("logit_bias", f"has the key {name[:20]!r}, which is no token id")
+        found = given.number(name, -100, 100)
+        if found is not None:
+            bias[int(name)] = found
+    return bias
+
+
+def _stop_token_ids(fields: Fields) -> tuple[int, ...]:
+    found = fields.items("stop_token_ids") or []
+    for index, item in enumerate(found):
+        if isinstance(item, bool) or not isinstance(item, int):
+            raise wrong_type(f"stop_token_ids[{index}]", "an integer", item)
+        if not 0 <= item <= _MOST_ID:
+            raise wrong_value(f"stop_token_ids[{index}]", "is no token id")
+    return tuple(dict.fromkeys(found))
 
 
 def stop_strings(fields: Fields, name: str) -> tuple[str, ...]:
@@ -74,14 +125,3 @@ def include_usage(fields: Fields, stream: bool) -> bool:
     if not stream:
         raise wrong_value("stream_options", "is only allowed when stream is true")
     return options.flag("include_usage")
-
-
-def _refuse_what_is_not_built(fields: Fields) -> None:
-    for name, low, high, neutral in _PENALTIES:
-        if fields.number(name, low, high) not in (None, neutral):
-            raise unsupported(name, f"is not available in this version; leave it out, or at {neutral:g}")
-    bias = fields.raw("logit_bias")
-    if bias is not None and not isinstance(bias, dict):
-        raise wrong_type("logit_bias", "an object", bias)
-    if bias:
-        raise unsupported("logit_bias", "is not available in this version; leave it out")

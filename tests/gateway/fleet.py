@@ -115,6 +115,7 @@ class Fleet:
         size: int = 10,
         time_left_s: float | None = None,
         waits: bool | None = None,
+        further: bool = False,
     ) -> Outlet:
         outlet = Outlet()
         request = Generate(
@@ -125,7 +126,7 @@ class Fleet:
             seed=1,
             time_left_s=time_left_s,
         )
-        self.dispatcher.submit(request, outlet, size, self.now, waits=waits)
+        self.dispatcher.submit(request, outlet, size, self.now, waits=waits, further=further)
         return outlet
 
     def at(self, connection: bytes) -> list[str]:

@@ -137,6 +137,16 @@ def test_a_full_queue_refuses_at_once_and_says_when():
     assert fleet.counts == (1, 1)
 
 
+def test_further_answers_of_a_request_that_waits_wait_too_however_long_the_line_is():
+    fleet = Fleet(queue=QueueConfig(max_requests=1))
+    fleet.join("a")
+    fleet.ask("1")
+    first, second = fleet.ask("2"), fleet.ask("2.1", further=True)
+    assert fleet.counts == (1, 2)
+    assert refused(fleet, "3").code == "overloaded"
+    assert (first.ends, second.ends) == (0, 0)
+
+
 def test_a_request_that_waits_too_long_is_told_so():
     fleet = Fleet()
     fleet.join("a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import openai
 import pytest
@@ -79,6 +80,45 @@ def test_a_stop_string_ends_the_answer_and_is_left_out(client: openai.OpenAI):
     )
     assert answer.choices[0].message.content == "one "
     assert answer.choices[0].finish_reason == "stop"
+
+
+def test_several_answers_are_streamed_side_by_side(client: openai.OpenAI):
+    chunks = list(
+        client.chat.completions.create(
+            model="fake-model",
+            messages=[{"role": "user", "content": script(tokens=["a", "b"], repeat=3, delay_ms=20)}],
+            n=40,
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+    )
+    texts = dict.fromkeys(range(40), "")
+    ends = dict.fromkeys(range(40), 0)
+    for choice in (choice for chunk in chunks for choice in chunk.choices):
+        texts[choice.index] += choice.delta.content or ""
+        ends[choice.index] += choice.finish_reason is not None
+    assert set(texts.values()) == {"ababab"}
+    assert set(ends.values()) == {1}
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == 40 * 6
+
+
+def test_log_probabilities(client: openai.OpenAI):
+    asked: dict[str, Any] = {
+        "model": "fake-model",
+        "messages": [{"role": "user", "content": script(tokens=["Hel", "lo"], bytes=["f09f98", "80"])}],
+        "logprobs": True,
+        "top_logprobs": 2,
+    }
+    answer = client.chat.completions.create(**asked)
+    assert answer.choices[0].logprobs is not None
+    entries = answer.choices[0].logprobs.content or []
+    assert b"".join(bytes(entry.bytes or []) for entry in entries).decode() == "Hello😀"
+    assert all(len(entry.top_logprobs) == 2 for entry in entries)
+    with client.chat.completions.stream(**asked) as stream:
+        streamed = stream.get_final_completion().choices[0].logprobs
+    assert streamed is not None
+    assert streamed.content == entries
 
 
 def test_max_tokens_ends_with_length(client: openai.OpenAI):

@@ -72,6 +72,30 @@ def test_settings_are_taken():
     assert parsed(stop="").sampling.stop == ()
 
 
+def test_every_setting_of_the_draw_is_taken():
+    given = {
+        "presence_penalty": -1.0,
+        "frequency_penalty": 0.5,
+        "repetition_penalty": 1.3,
+        "repetition_context_size": 20,
+        "min_tokens": 3,
+        "ignore_eos": True,
+        "xtc_probability": 0.5,
+        "xtc_threshold": 0.2,
+    }
+    found = parsed(**given, stop_token_ids=[7, 8, 7], logit_bias={"5": -100, "6": 1.5, "7": None}).sampling
+    assert {name: getattr(found, name) for name in given} == given
+    assert (found.stop_token_ids, found.logit_bias) == ((7, 8), {5: -100.0, 6: 1.5})
+    assert parsed(repeat_penalty=1.2).sampling.repetition_penalty == 1.2
+
+
+def test_logprobs_alone_have_no_alternatives():
+    assert parsed().sampling.logprobs is None
+    assert parsed(logprobs=False).sampling.logprobs is None
+    for alternatives, expected in ((None, 0), (0, 0), (1, 1), (20, 20)):
+        assert parsed(logprobs=True, top_logprobs=alternatives).sampling.logprobs == expected
+
+
 def test_the_newer_name_of_the_token_limit_wins():
     assert parsed(max_tokens=5, max_completion_tokens=7).sampling.max_tokens == 7
     assert parsed(max_tokens=256.0).sampling.max_tokens == 256
@@ -154,7 +178,33 @@ def test_what_is_no_json_object(raw: bytes):
         ({"stream": True, "stream_options": []}, "stream_options", "invalid_type"),
         ({"n": 0}, "n", "invalid_value"),
         ({"presence_penalty": 3}, "presence_penalty", "invalid_value"),
+        ({"frequency_penalty": -2.1}, "frequency_penalty", "invalid_value"),
+        ({"repetition_penalty": 0}, "repetition_penalty", "invalid_value"),
+        ({"repeat_penalty": -1}, "repeat_penalty", "invalid_value"),
+        ({"repetition_context_size": -1}, "repetition_context_size", "invalid_value"),
+        ({"xtc_probability": 1.1}, "xtc_probability", "invalid_value"),
+        ({"xtc_threshold": 0.6}, "xtc_threshold", "invalid_value"),
+        ({"min_tokens": -1}, "min_tokens", "invalid_value"),
+        ({"min_tokens": 6, "max_tokens": 5}, "min_tokens", "invalid_value"),
+        ({"min_tokens": 6, "max_tokens": 9, "max_completion_tokens": 5}, "min_tokens", "invalid_value"),
+        ({"ignore_eos": 1}, "ignore_eos", "invalid_type"),
+        ({"stop_token_ids": 5}, "stop_token_ids", "invalid_type"),
+        ({"stop_token_ids": [1, "2"]}, "stop_token_ids[1]", "invalid_type"),
+        ({"stop_token_ids": [True]}, "stop_token_ids[0]", "invalid_type"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids[0]", "invalid_value"),
+        ({"stop_token_ids": [2**31]}, "stop_token_ids[0]", "invalid_value"),
+        ({"logit_bias": []}, "logit_bias", "invalid_type"),
+        ({"logit_bias": {"x": 1}}, "logit_bias", "invalid_value"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias", "invalid_value"),
+        ({"logit_bias": {"1.0": 1}}, "logit_bias", "invalid_value"),
+        ({"logit_bias": {"9" * 10: 1}}, "logit_bias", "invalid_value"),
+        ({"logit_bias": {"\u0663": 1}}, "logit_bias", "invalid_value"),
+        ({"logit_bias": {"5": 100.5}}, "logit_bias.5", "invalid_value"),
+        ({"logit_bias": {"5": "1"}}, "logit_bias.5", "invalid_type"),
+        ({"logprobs": 1}, "logprobs", "invalid_type"),
         ({"top_logprobs": 2}, "top_logprobs", "invalid_value"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "invalid_value"),
+        ({"logprobs": True, "top_logprobs": -1}, "top_logprobs", "invalid_value"),
         ({"tool_choice": "required"}, "tool_choice", "invalid_value"),
         ({"tools": [5]}, "tools[0]", "invalid_type"),
         ({"tools": [{"type": "function"}]}, "tools[0].function", "missing_required_parameter"),
@@ -188,10 +238,6 @@ def test_a_wrong_field_is_named(fields: dict[str, Any], param: str, reason: str)
     [
         ({"functions": [{}]}, "functions"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"logprobs": True}, "logprobs"),
-        ({"logit_bias": {"5": 1}}, "logit_bias"),
-        ({"presence_penalty": 0.5}, "presence_penalty"),
-        ({"repetition_penalty": 1.1}, "repetition_penalty"),
         ({"guided_regex": "a+"}, "guided_regex"),
     ],
 )

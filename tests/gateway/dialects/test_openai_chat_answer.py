@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from gateway.dialects.base import Answered
 from gateway.dialects.openai_chat import ChatRequest
-from gateway.dialects.openai_chat_answer import ChatCompletions
+from gateway.dialects.openai_chat_answer import ChatCompletions, logprobs_object
 from gateway.pieces import Piece
 from protocol.errors import ClusterError, ErrorCode
 from protocol.messages import TokenLogprob
@@ -127,13 +128,25 @@ def test_logprobs_of_each_token_its_bytes_and_its_alternatives():
         ],
         "refusal": None,
     }
+    asked = msgspec.structs.replace(ASKED, sampling=SamplingParams(logprobs=2))
     for text in ("é", ""):  # also of a token whose text is held back
         pieces = [Piece(text=text, logprobs=(logprob,))]
-        raw = whole(DIALECT, ASKED, pieces, finished())
+        raw = whole(DIALECT, asked, pieces, finished())
         ChatCompletion.model_validate(raw)
         assert raw["choices"][0]["logprobs"] == expected
         found = [c["choices"][0]["logprobs"] for c in events(streamed(DIALECT, ASKED, pieces, finished()))]
         assert [item for item in found if item] == [expected]
+
+
+def test_bytes_are_those_of_the_token_and_not_of_what_stands_for_them():
+    half = TokenLogprob(
+        1, "\ufffd", -0.5, ((1, "\ufffd", -0.5), (2, "<|end|>", -1.0)), b"\xf0\x9f", (b"\xf0\x9f", b"")
+    )
+    unknown = TokenLogprob(3, "\ufffd", -0.5, ((3, "\ufffd", -0.5),))
+    found = logprobs_object([half, unknown])["content"]
+    assert [entry["bytes"] for entry in found] == [[0xF0, 0x9F], None]
+    assert [top["bytes"] for top in found[0]["top_logprobs"]] == [[0xF0, 0x9F], []]
+    assert [top["bytes"] for top in found[1]["top_logprobs"]] == [None]
 
 
 def test_an_unknown_finish_reason_is_not_shown():
