@@ -27,7 +27,7 @@ from gateway.connection import Connection, end_overdue
 from gateway.patience import KEEP_ALIVE_S
 from protocol import config, logs
 from protocol.addresses import SUPERVISOR, AddressError, Home
-from protocol.config import ClusterConfig, ConfigError, GatewayConfig
+from protocol.config import LOCAL, ClusterConfig, ConfigError, GatewayConfig
 from protocol.errors import ClusterError, ErrorCode
 from protocol.folders import leave_socket_folder
 from protocol.keys import KeyFileError, read_admin_key
@@ -191,13 +191,15 @@ class _Gateway:
             logger.info("nobody may act on this gateway over HTTP: %s", error)
 
     def _look_on(self, cluster: Cluster) -> None:
-        """Now and from now on: whether somebody is there who starts a worker again."""
+        """Now and from now on: which workers nobody would start again."""
         asyncio.get_running_loop().call_later(_SWEEP_S, self._look_on, cluster)
         self._look_for_supervisor(cluster)
 
     def _look_for_supervisor(self, cluster: Cluster) -> None:
+        """Everyone holds a lock for life: the supervisor, and each worker."""
         supervised = self._config.supervisor != "process" or is_locked(self._home.lock(SUPERVISOR))
-        cluster.set_supervised(supervised)
+        ours = [] if supervised else [w.id for w in cluster.catalog.configured if w.node == LOCAL]
+        cluster.mark_unattended(w for w in ours if not is_locked(self._home.lock(w)))
 
     async def _drain(self, cluster: Cluster) -> None:
         """Let requests finish; what is still there at the end of its time is told so."""

@@ -7,14 +7,14 @@ from typing import Literal
 
 from gateway import routing
 from gateway.registry import Registry, WorkerView
-from protocol.config import LOCAL, ModelConfig, WorkerConfig
+from protocol.config import ModelConfig, WorkerConfig
 from protocol.errors import ClusterError, ErrorCode
 from protocol.states import WorkerState
 
 COMES_BACK_S = 60.0
 """So long a worker that is configured, or was there, is waited for without a connection: its
 supervisor makes pauses of up to 30 s. One that is still away then is stopped, or was never started.
-Where no supervisor is, none is waited for."""
+Without a supervisor only those are waited for that run."""
 
 STALLED_S = 120.0
 """A load that shows no progress for so long is not waited for beyond the queue's time limit."""
@@ -31,7 +31,7 @@ class Catalog:
         self._registry = registry
         self._expected_since: dict[str, float] = {}
         self._down: frozenset[str] = frozenset()
-        self._supervised = True
+        self._unattended: frozenset[str] = frozenset()
         self.rules: tuple[ModelConfig, ...] = ()
         """Further names of models."""
         self.configure(configured, now)
@@ -47,12 +47,11 @@ class Catalog:
         for worker_id in before - self._down:
             self.left(worker_id, now)
 
-    def set_supervised(self, supervised: bool, now: float) -> None:
-        """Whether somebody starts workers of this machine; who comes anew starts what is away now."""
-        if supervised and not self._supervised:
-            for worker_id in self._expected_since:
-                self.left(worker_id, now)
-        self._supervised = supervised
+    def mark_unattended(self, worker_ids: Iterable[str], now: float) -> None:
+        """These do not run, and there is no supervisor that would start them."""
+        before, self._unattended = self._unattended, frozenset(worker_ids)
+        for worker_id in before - self._unattended:
+            self.left(worker_id, now)
 
     def left(self, worker_id: str, now: float) -> None:
         """A worker went away: a configured one is expected back."""
@@ -131,18 +130,18 @@ class Catalog:
         views = [
             v
             for v in self._registry.views()
-            if v.connection or (v.worker_id not in self._down and self._comes_back(v.node, now - v.heard_at))
+            if v.connection or self._comes_back(v.worker_id, now - v.heard_at)
         ]
         there = {view.worker_id for view in views if view.connection}
         expected = [
             w
             for w in self._wanted()
-            if w.id in there or self._comes_back(w.node, now - self._expected_since[w.id])
+            if w.id in there or self._comes_back(w.id, now - self._expected_since[w.id])
         ]
         return routing.is_hopeless(model, expected, views)
 
-    def _comes_back(self, node: str, away_s: float) -> bool:
-        return away_s < COMES_BACK_S and (self._supervised or node != LOCAL)
+    def _comes_back(self, worker_id: str, away_s: float) -> bool:
+        return away_s < COMES_BACK_S and worker_id not in self._down | self._unattended
 
     def _wanted(self) -> list[WorkerConfig]:
         return [worker for worker in self.configured if worker.id not in self._down]

@@ -23,8 +23,6 @@ logger = logging.getLogger(__name__)
 _BATCH = 256
 """Messages read at one go, before others have their turn."""
 _TICK_S = 0.1
-_COMPLAIN_S = 10.0
-"""Bad frames are logged once in so long."""
 
 _OPTIONS = {
     zmq.ROUTER_MANDATORY: 1,
@@ -69,7 +67,6 @@ class Wire:
         self._also_tick: Callable[[float], None]
         self._started = False
         self._look_planned = False
-        self._complained_at = float("-inf")
         self.bad_frames = 0
 
     def start(self, membership: Membership, also_tick: Callable[[float], None]) -> None:
@@ -126,11 +123,7 @@ class Wire:
             message, _parts = codec.decode(frames)
         except FrameError as error:
             self.bad_frames += 1
-            if now - self._complained_at >= _COMPLAIN_S:
-                self._complained_at = now
-                logger.warning(
-                    "a peer sent bytes that are no message (%d so far): %s", self.bad_frames, error
-                )
+            logger.warning("a peer sent bytes that are no message: %s", error)
             self._membership.malformed(connection, now)
             return
         try:

@@ -54,9 +54,9 @@ class Cluster:
         self.catalog.configure(config.workers, self._clock())
         self.catalog.rules = config.models
 
-    def set_supervised(self, supervised: bool) -> None:
-        """Whether somebody starts workers of this machine; where nobody does, requests wait for none."""
-        self.catalog.set_supervised(supervised, self._clock())
+    def mark_unattended(self, worker_ids: Iterable[str]) -> None:
+        """These, and only these, neither run nor have a supervisor: requests do not wait for them."""
+        self.catalog.mark_unattended(worker_ids, self._clock())
 
     def mark_down(self, worker_ids: Iterable[str]) -> None:
         """These, and only these, nobody starts: requests do not wait for them."""

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
+from gateway.replicas import other_model
 from protocol.config import HeartbeatConfig
 from protocol.messages import PROTOCOL_VERSION, Heartbeat, Hello
 from protocol.states import WorkerState
@@ -131,21 +132,7 @@ class Registry:
         known = self._workers.get(hello.worker_id)
         if known is not None and known.connection and known.incarnation > hello.incarnation:
             return f"a newer process of worker {hello.worker_id!r} is registered; stop this one"
-        return self._other_model(hello)
-
-    def _other_model(self, hello: Hello) -> str:
-        """Replicas answer for one another, so that they must be one model."""
-        ours = hello.card.fingerprint
-        for view in self._workers.values():
-            theirs = view.card.fingerprint
-            replica = view.connection and view.serves(hello.card.name) and view.worker_id != hello.worker_id
-            if replica and ours and theirs and ours != theirs:
-                return (
-                    f"worker {hello.worker_id!r} (fingerprint {ours[:16]}) and worker {view.worker_id!r}"
-                    f" (fingerprint {theirs[:16]}) serve different models under the name"
-                    f" {hello.card.name!r}; give one of them another served_name, or both the same files"
-                )
-        return ""
+        return other_model(hello, self._workers.values())
 
     def hello(self, connection: bytes, hello: Hello, now: float) -> None:
         """Take the worker, or its new card. An older connection must have left before."""

@@ -144,3 +144,5 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     engine: str = ""
     fingerprint: str | None = None
     can_resume: bool = False
+    model_path: str = ""
+    """Where the worker has the model from: a folder of its machine, or a name."""

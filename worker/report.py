@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -30,6 +31,9 @@ class Report:
         self._core = core
         self._residence = residence
         self._life = residence.life
+        # The folder itself: what a link in its path names may be another one tomorrow.
+        model = Path(worker.model)
+        self._model_path = str(model.resolve()) if model.is_dir() else worker.model
         self.incarnation = f"{time.time_ns():020d}-{os.getpid()}"
 
     def facts(self) -> EngineFacts:
@@ -55,6 +59,7 @@ class Report:
                 engine=self._worker.engine,
                 fingerprint=facts.fingerprint,
                 can_resume=bool(getattr(type(self._engine), "can_resume", False)),
+                model_path=self._model_path,
             ),
             capacity=replace(
                 capacity_of(self._worker),

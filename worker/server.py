@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -39,7 +40,6 @@ from protocol.messages import (
     WhoAreYou,
 )
 from protocol.states import ExitCode, WorkerState
-from worker.complaints import Complaints
 from worker.core import Core
 from worker.engine.base import BaseEngine
 from worker.engine.output import ModelUnavailable, StopRequested
@@ -79,8 +79,9 @@ class Server:
         self._drain_timeout_s = worker.drain_timeout_s
         self._beat_due = False
         self._cache_epoch = 0
-        self._complaints = Complaints()
-        self._welcomes = Complaints()
+        self._odd_messages: Counter[str] = Counter()
+        self._answers: dict[str, str] = {}
+        """What each gateway said last to our hello."""
         self._handlers: dict[type, Callable[[str, Any], None]] = {
             Generate: self._core.generate,
             Abort: lambda gateway, message: self._core.abort(gateway, message.request_id),
@@ -238,22 +239,22 @@ class Server:
         handler = self._handlers.get(type(message))
         if handler is None:
             kind = message.tag if isinstance(message, Unknown) else type(message).__name__
-            if count := self._complaints.count("unknown_messages", self._loop.time()):
-                what = "gateway %s sent a %.50r, which this version does not know (%d so far)"
-                logger.info(what, gateway, kind, count)
+            self._odd_messages["unknown_messages"] += 1
+            logger.debug("gateway %s sent a %.50r, which this version does not know", gateway, kind)
             return
         handler(gateway, message)
 
     def malformed(self, gateway: str, error: FrameError) -> None:
-        if count := self._complaints.count("malformed_messages", self._loop.time()):
-            logger.warning("gateway %s sent what is no message (%d so far): %s", gateway, count, error)
+        self._odd_messages["malformed_messages"] += 1
+        logger.warning("gateway %s sent what is no message: %s", gateway, error)
 
     def lost(self, gateway: str, why: str) -> None:
         self._core.abandon(why, gateway)
 
     def _welcomed(self, gateway: str, message: Welcome) -> None:
         answer = f"refused: {message.refused}" if message.refused else "registered"
-        if self._welcomes.count(f"welcome from {gateway}: {answer}"[:200], self._loop.time()):
+        if answer != self._answers.get(gateway):
+            self._answers[gateway] = answer
             level = logging.ERROR if message.refused else logging.INFO
             logger.log(level, "gateway %s: %s", gateway, answer)
 
@@ -309,7 +310,7 @@ class Server:
             lambda: {
                 "engine": self._engine.get_stats(),
                 "caches": self._engine.get_cache_stats(),
-                "messages": dict(self._complaints.counts),
+                "messages": dict(self._odd_messages),
             },
         )
 
@@ -332,8 +333,8 @@ class Server:
 
     def _unsupported(self, gateway: str, message: Embed | Tokenize | LoadModel | Unload) -> None:
         kind = type(message).__name__
-        if count := self._complaints.count(f"unsupported_{kind}", self._loop.time()):
-            logger.warning("gateway %s sent a %s, which this worker does not do (%d)", gateway, kind, count)
+        self._odd_messages[f"unsupported_{kind}"] += 1
+        logger.warning("gateway %s sent a %s, which this worker does not do", gateway, kind)
         if isinstance(message, Embed | Tokenize):
             why = f"this worker's engine ({self._worker.engine}) does not do {kind}"
             self._fail(gateway, message.request_id, ErrorCode.UNSUPPORTED, why)

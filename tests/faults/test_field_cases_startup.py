@@ -241,8 +241,8 @@ def test_fc94_a_replica_of_another_model_is_refused_and_shown(tmp_path):
             return str(worker.get("last_error")) if worker.get("detail") == "refused" else ""
 
         why = wait_for(refused, "w-2 to be refused", MLX_S)
-        assert "worker 'w-2' (fingerprint" in why
-        assert "worker 'w-1' (fingerprint" in why
+        assert f"worker 'w-2' ({other} on local, fingerprint" in why
+        assert f"worker 'w-1' ({one} on local, fingerprint" in why
         assert why in cluster.log("w-2")
         assert {ask(cluster).headers["x-worker-id"] for _ in range(5)} == {"w-1"}
 

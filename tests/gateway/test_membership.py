@@ -50,7 +50,7 @@ def test_a_fake_engine_is_refused_on_an_open_gateway():
 
 def with_fingerprint(name, fingerprint, **fields):
     message = hello(name, **fields)
-    return replace(message, card=replace(message.card, fingerprint=fingerprint))
+    return replace(message, card=replace(message.card, fingerprint=fingerprint, model_path=f"/models/{name}"))
 
 
 def test_a_replica_with_another_fingerprint_is_refused_and_shown():
@@ -61,7 +61,7 @@ def test_a_replica_with_another_fingerprint_is_refused_and_shown():
     assert fleet.registry.at(b"b") is not None
     fleet.receive(b"b", with_fingerprint("b", "2" * 64))
     refused = fleet.wire.to(b"b", Welcome)[-1].refused
-    for words in ("'a'", "'b'", "1" * 16, "2" * 16, "served_name"):
+    for words in ("'a'", "'b'", "1" * 16, "2" * 16, "/models/a on ", "/models/b on ", "served_name"):
         assert words in refused
     fleet.receive(b"b", Heartbeat(state="ready"))
     assert fleet.registry.at(b"b") is None
@@ -315,23 +315,26 @@ def test_a_worker_that_somebody_starts_again_is_expected_from_then_on():
     assert fleet.catalog.is_hopeless("m", fleet.now)
 
 
-def test_without_a_supervisor_nobody_waits_for_a_worker_of_this_machine():
+def test_without_a_supervisor_nobody_waits_for_a_worker_that_does_not_run():
     fleet = Fleet(workers=(WorkerConfig(id="a", model="m"), WorkerConfig(id="b", model="n")))
     fleet.join("a")
-    fleet.catalog.set_supervised(False, fleet.now)
+    fleet.catalog.mark_unattended({"b"}, fleet.now)
     assert not fleet.catalog.is_hopeless("m", fleet.now)
     assert fleet.catalog.is_hopeless("n", fleet.now)
     waiting = fleet.ask("r1")
     fleet.membership.lost(b"a", fleet.now, "killed")
+    fleet.pass_time(1)
+    assert waiting.code == ""
+    fleet.catalog.mark_unattended({"a", "b"}, fleet.now)
     fleet.pass_time(1)
     assert waiting.code == "no_worker_available"
 
 
 def test_a_supervisor_that_comes_starts_what_is_away():
     fleet = Fleet(workers=(WorkerConfig(id="a", model="m"),))
-    fleet.catalog.set_supervised(False, fleet.now)
+    fleet.catalog.mark_unattended({"a"}, fleet.now)
     fleet.pass_time(1000)
-    fleet.catalog.set_supervised(True, fleet.now)
+    fleet.catalog.mark_unattended(set(), fleet.now)
     assert not fleet.catalog.is_hopeless("m", fleet.now)
     fleet.pass_time(61)
     assert fleet.catalog.is_hopeless("m", fleet.now)
