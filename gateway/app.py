@@ -7,7 +7,7 @@ from collections.abc import Callable
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway import admin
+from gateway import admin, tokens
 from gateway.admin import Admin
 from gateway.body import Intake
 from gateway.cluster import Cluster
@@ -45,6 +45,7 @@ def make_app(
         path: Generation(dialect, cluster, metrics, limits, intake) for path, dialect in dialects.items()
     }
     paths = routes(Pages(cluster, metrics, responses.store), endpoints) + admin.routes(actions)
+    paths += tokens.routes(cluster, intake, drop_billing_line=config.anthropic.drop_billing_line)
     router = Router(paths, redirect_slashes=False, default=_unknown_url)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -21,10 +21,13 @@ from protocol import __version__
 from protocol.addresses import is_loopback, split_http
 from protocol.config import ClusterConfig
 from protocol.errors import ClusterError, ErrorCode
-from protocol.messages import GatewayMessage, Generate
+from protocol.messages import GatewayMessage, Generate, Tokenize
 from protocol.states import WorkerState
 
 logger = logging.getLogger(__name__)
+
+_ANSWER_S = 60.0
+"""So long the answer to a question is waited for."""
 
 
 class Cluster:
@@ -90,6 +93,19 @@ class Cluster:
         """Abort the request if it is not over, and free all that it holds. Idempotent."""
         self._streams.pop(request_id, None)
         self.dispatcher.cancel(request_id, self._clock())
+
+    async def ask(self, message: Tokenize, model: str) -> Any:
+        """What a worker of the model says to a question. Raises `ClusterError`."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        questions = self._membership.questions
+        questions.ask(message, model, self._clock(), answer.set_result, answer.set_exception)
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                return await answer
+        except TimeoutError:
+            raise ClusterError(ErrorCode.DEADLINE_EXCEEDED, "no worker answered in time") from None
+        finally:
+            questions.forget(message.request_id)
 
     def tell(self, worker: WorkerView, message: GatewayMessage) -> Sent:
         """Say something to a worker that concerns no request."""

@@ -11,6 +11,7 @@ import math
 from gateway.catalog import Catalog
 from gateway.dispatch import Dispatcher
 from gateway.flight import Sent, Transport
+from gateway.questions import Questions
 from gateway.registry import Registry
 from protocol.messages import (
     PROTOCOL_VERSION,
@@ -25,6 +26,7 @@ from protocol.messages import (
     Hello,
     Ping,
     Rejected,
+    Result,
     Started,
     Unknown,
     Welcome,
@@ -55,6 +57,7 @@ class Membership:
         self._catalog = catalog
         self._dispatcher = dispatcher
         self._transport = transport
+        self.questions = Questions(registry, catalog, transport)
         self.ignored = 0
         """Messages of kinds that this version does not know, or that gateways do not take."""
 
@@ -74,8 +77,12 @@ class Membership:
             case Heartbeat():
                 self._registry.heartbeat(connection, message, now)
                 self._dispatcher.pump(now)
+            case Result():
+                self.questions.answer(connection, message)
             case Accepted() | Rejected() | Started() | Finished() | Failed():
                 self._dispatcher.answer(worker, message, now)
+                if isinstance(message, Failed):
+                    self.questions.answer(connection, message)
             case Goodbye():
                 logger.info("worker %s leaves: %s", worker.worker_id, message.reason)
                 self._leave(connection, now, died=False, why=message.reason, forget=True)
@@ -168,6 +175,7 @@ class Membership:
         if view is not None:
             self._catalog.left(view.worker_id, now)
             self._dispatcher.lost(view, now, died=died, why=why)
+            self.questions.lost(connection, now)
 
     def ping(self, now: float) -> None:
         """Say that somebody reads, and find out who is gone: only a send tells."""

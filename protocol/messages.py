@@ -256,11 +256,22 @@ class Embed(Message, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Tokenize(Message, frozen=True, kw_only=True, omit_defaults=True):
-    """The token ids of a text or of a rendered conversation."""
+    """The token ids of a text or of a rendered conversation; or, with `token_ids`, their text.
+
+    The value of the `Result` has `text`, `token_ids`, `pieces` and `max_model_len`.
+    """
 
     request_id: str
     text: str = ""
     messages: tuple[ChatMessage, ...] = ()
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: str = "auto"
+    template_options: dict[str, Any] = {}
+    token_ids: tuple[int, ...] = ()
+    special: bool = True
+    """Of a text: with the tokens that begin a prompt."""
+    pieces: bool = False
+    """Tell the text of each token too."""
 
 
 class Drain(Message, frozen=True, kw_only=True, omit_defaults=True):

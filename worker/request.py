@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from protocol.messages import Generate
+from protocol.messages import Generate, Tokenize
 from protocol.values import ChatMessage, SamplingParams
 from worker.admission import BYTES_PER_TOKEN
 from worker.history import in_order
@@ -87,12 +87,12 @@ def engine_arguments(
     return arguments
 
 
-def chat_messages(request: Generate) -> list[dict[str, Any]]:
+def chat_messages(request: Generate | Tokenize) -> list[dict[str, Any]]:
     """The conversation in OpenAI's form, in an order that chat templates take."""
     return in_order([_chat_message(message) for message in request.messages])
 
 
-def chat_tools(request: Generate) -> list[dict[str, Any]] | None:
+def chat_tools(request: Generate | Tokenize) -> list[dict[str, Any]] | None:
     """The tools in OpenAI's form; None where there are none, or none may be called."""
     if not request.tools or request.tool_choice == "none":
         return None

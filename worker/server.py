@@ -47,6 +47,7 @@ from worker.link import Link
 from worker.report import Report, capacity_of
 from worker.residence import Residence
 from worker.startup import ENGINE_STOP_S
+from worker.tokenizing import Tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +71,9 @@ class Server:
             self._send,
             freed=self._beat_soon,
             over=self._request_over,
-            broken=lambda why: self._leave(ExitCode.FAULT, f"the engine failed: {why}"),
+            broken=self._engine_failed,
         )
+        self._tokenizer = Tokenizer(engine, self._send, self._core.load, self._engine_failed)
         self._residence = Residence(config, worker, engine, self._core, home, self._said)
         self._life = self._residence.life
         self._report = Report(worker, engine, self._core, self._residence)
@@ -93,7 +95,7 @@ class Server:
             Stats: self._stats,
             ClearCaches: self._clear_caches,
             Embed: self._unsupported,
-            Tokenize: self._unsupported,
+            Tokenize: self._tokenizer.ask,
             LoadModel: self._load,
             Unload: self._unload,
         }
@@ -141,6 +143,9 @@ class Server:
             self._start_failed(error)
         await leaving
         await self._finish()
+
+    def _engine_failed(self, why: str) -> None:
+        self._leave(ExitCode.FAULT, f"the engine failed: {why}")
 
     def _start_failed(self, error: BaseException) -> None:
         if isinstance(error, StopRequested):
@@ -331,10 +336,9 @@ class Server:
         load = self._core.load()
         self._send(gateway, Failed(request_id=request_id, attempt=0, code=code, message=why, load=load))
 
-    def _unsupported(self, gateway: str, message: Embed | Tokenize | LoadModel | Unload) -> None:
+    def _unsupported(self, gateway: str, message: Embed) -> None:
         kind = type(message).__name__
         self._odd_messages[f"unsupported_{kind}"] += 1
         logger.warning("gateway %s sent a %s, which this worker does not do", gateway, kind)
-        if isinstance(message, Embed | Tokenize):
-            why = f"this worker's engine ({self._worker.engine}) does not do {kind}"
-            self._fail(gateway, message.request_id, ErrorCode.UNSUPPORTED, why)
+        why = f"this worker's engine ({self._worker.engine}) does not do {kind}"
+        self._fail(gateway, message.request_id, ErrorCode.UNSUPPORTED, why)

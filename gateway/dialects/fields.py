@@ -54,6 +54,16 @@ def unsupported(path: str, message: str, *, reason: str = "unsupported_parameter
     return ClusterError(ErrorCode.UNSUPPORTED, f"{path} {message}", param=path, reason=reason)
 
 
+def token_ids(values: list[Any], path: str) -> tuple[int, ...]:
+    """Raises `InvalidRequestError` for what cannot be one; only a worker knows its model's own range."""
+    for index, value in enumerate(values):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise wrong_type(f"{path}[{index}]", "a token id", value)
+        if not 0 <= value < 2**63:
+            raise wrong_value(f"{path}[{index}]", "is no token id")
+    return tuple(values)
+
+
 def _decode_checked(body: bytes) -> dict[str, msgspec.Raw]:
     body.decode()  # what is passed over has to be UTF-8 too
     return _decode_raw(body)

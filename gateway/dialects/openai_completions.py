@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.dialects import sse
 from gateway.dialects.base import Answered, Asked, Identity
-from gateway.dialects.fields import Body, Fields, missing, unsupported, wrong_type, wrong_value
+from gateway.dialects.fields import Body, Fields, missing, token_ids, unsupported, wrong_type, wrong_value
 from gateway.dialects.openai_chat_answer import usage_object
 from gateway.dialects.openai_sampling import include_usage, sampling, seed
 from gateway.pieces import Piece
@@ -82,12 +82,7 @@ def _token_ids(value: Any, path: str) -> tuple[int, ...]:
         raise wrong_type(path, "a string or an array of token ids", value)
     if not value:
         raise wrong_value(path, "must not be empty")
-    for index, item in enumerate(value):
-        if isinstance(item, bool) or not isinstance(item, int):
-            raise wrong_type(f"{path}[{index}]", "a token id", item)
-        if not 0 <= item < 2**31:
-            raise wrong_value(f"{path}[{index}]", "is no token id")
-    return tuple(value)
+    return token_ids(value, path)
 
 
 def _check_best_of(fields: Fields, n: int, stream: bool) -> None:

@@ -15,7 +15,15 @@ import msgspec
 from worker.engine.base import BaseEngine
 from worker.engine.fake_core import FakeCore, FakeRequest, Item, Speed
 from worker.engine.fake_script import Script, WordTokenizer, answer_of, chat_script, read_script, render_chat
-from worker.engine.output import EngineFacts, EngineLoad, EngineOutput, PromptError, StopRequested, whole
+from worker.engine.output import (
+    EngineFacts,
+    EngineLoad,
+    EngineOutput,
+    PromptError,
+    StopRequested,
+    Tokens,
+    whole,
+)
 from worker.engine.syntax import THINK, TOOL_CALL, configured
 from worker.parsers.base import marked
 from worker.parsers.json_calls import read_json_calls
@@ -170,6 +178,26 @@ class FakeEngine(BaseEngine):
     def get_stats(self) -> dict[str, Any]:
         load = self.load()
         return {"engine": "fake", "running": load.running, "waiting": load.waiting}
+
+    async def tokenize(self, text: str, *, special: bool, pieces: bool) -> Tokens:
+        return self._tokens(text, self._tokenizer.encode(text), pieces)
+
+    async def tokenize_chat(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        options: dict[str, Any],
+        *,
+        pieces: bool,
+    ) -> Tokens:
+        text = render_chat(messages, tools, options, native_tools=self.preserve_native_tool_format)
+        return self._tokens(text, self._tokenizer.encode(text), pieces)
+
+    async def detokenize(self, token_ids: list[int], *, pieces: bool) -> Tokens:
+        return self._tokens(self._tokenizer.text_of(token_ids), token_ids, pieces)
+
+    def _tokens(self, text: str, ids: list[int], pieces: bool) -> Tokens:
+        return Tokens(text, ids, [self._tokenizer.decode([each]) for each in ids] if pieces else [])
 
     async def abort_request(self, request_id: str) -> bool:
         ended = [r for r in self._core.requests() if request_id and r.request_id == request_id]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from protocol.messages import TokenLogprob
 from worker.engine.base import GenerationOutput
@@ -140,3 +140,31 @@ class FleetEngine(Protocol):
 
     def request_stop(self) -> None:
         """Make `prepare_for_start` raise `StopRequested` after the piece that it is at."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A text and its tokens."""
+
+    text: str
+    ids: list[int]
+    pieces: list[str] = field(default_factory=list)
+    """The text of each token, where it was asked for."""
+
+
+@runtime_checkable
+class Tokenizing(Protocol):
+    """An engine that also tells how it reads prompts. Each call raises `PromptError`."""
+
+    async def tokenize(self, text: str, *, special: bool, pieces: bool) -> Tokens: ...
+
+    async def tokenize_chat(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        options: dict[str, Any],
+        *,
+        pieces: bool,
+    ) -> Tokens: ...
+
+    async def detokenize(self, token_ids: list[int], *, pieces: bool) -> Tokens: ...

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from worker.engine.output import PromptError
+from worker.engine.output import PromptError, Tokens
 from worker.history import for_strict_templates
 from worker.parsers.json_calls import argument_object
 
@@ -51,6 +51,33 @@ class PromptReader:
 
         `options` are further variables for the template.
         """
+        return self.of_rendered(self.rendered(messages, tools, native_tools, options))
+
+    def of_rendered(self, text: str) -> list[int]:
+        """The ids of a conversation that went through the template. Raises `PromptError`."""
+        return self.checked(self._encode(text, special=False), "prompt")
+
+    def tokens(self, text: str, ids: list[int], *, pieces: bool) -> Tokens:
+        """What is told of a prompt."""
+        return Tokens(text, ids, [self.text_of([each]) for each in ids] if pieces else [])
+
+    def plain(self, text: str, *, special: bool) -> list[int]:
+        """The ids of any text, an empty one too. Raises `PromptError`."""
+        return self._encode(text, special=special)
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        """The text of some tokens, special ones too. Raises `PromptError` for unknown ones."""
+        self.check(ids, "the request", param="tokens")
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+
+    def rendered(
+        self,
+        messages: Sequence[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        native_tools: bool,
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The text of a conversation. Raises `PromptError`."""
         if not getattr(self._tokenizer, "has_chat_template", False):
             raise PromptError(
                 "this model has no chat template, so that it cannot hold a conversation; ask a model that has"
@@ -60,10 +87,9 @@ class PromptReader:
         variables = template_variables(options or {})
         turns = [template_message(message, native_tools) for message in messages]
         try:
-            text = self._render(turns, tools, variables)
+            return self._render(turns, tools, variables)
         except Exception as error:  # noqa: BLE001 (the template is a program that came with the model)
-            text = self._render_strictly(turns, tools, variables, error)
-        return self.checked(self._encode(text, special=False), "prompt")
+            return self._render_strictly(turns, tools, variables, error)
 
     def ends_in_reasoning(self, ids: Sequence[int], mark: str | None) -> bool:
         """Whether a prompt's last word is the mark that begins reasoning."""

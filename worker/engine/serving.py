@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from worker.engine.answer import Answer, AnswerStream
 from worker.engine.base import EngineBusy
@@ -23,6 +23,8 @@ from worker.engine.settings import RequestSettings
 from worker.engine.thread import EngineThread
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Encode = Callable[[PromptReader], list[int]]
 """Makes the prompt's ids, on the preparation thread."""
@@ -84,6 +86,28 @@ class Serving:
             partial(self._stuck, answer),
         )
         return AnswerStream(answer, self.release)
+
+    async def read(self, work: Callable[[PromptReader], T], size: int) -> T:
+        """What `work` makes of `size` bytes on the preparation thread, where prompts are read."""
+        if self._failure is not None:
+            raise self._failure
+        result: asyncio.Future[T] = self._loop.create_future()
+
+        def done(future: Future[T]) -> None:
+            if result.done():
+                return  # nobody waits any more
+            if (error := future.exception()) is not None:
+                result.set_exception(error)
+            else:
+                result.set_result(future.result())
+
+        def late(limit_s: float) -> None:
+            self._stop_reading(limit_s)
+            if not result.done():
+                result.set_exception(_stuck(limit_s))
+
+        self._preparation.submit(partial(work, self._model.reader), size, done, late)
+        return await result
 
     def abort(self, request_id: str, error: Exception) -> bool:
         """End that request; its reader gets `error`. False when there is none of that id."""
@@ -153,13 +177,14 @@ class Serving:
         return _Prompt(ids, self._model.reader.ends_in_reasoning(ids, mark))
 
     def _stuck(self, answer: Answer, limit_s: float) -> None:
+        logger.error("request %s: its prompt was not ready within %.0f s", answer.request_id, limit_s)
+        self.abort(answer.request_id, _stuck(limit_s))
+        self._stop_reading(limit_s)
+
+    def _stop_reading(self, limit_s: float) -> None:
         """The thread cannot be ended, so that no other prompt gets ready."""
-        why = f"a prompt was not ready within {limit_s:.0f} s"
-        logger.error("request %s: %s; only a new process helps", answer.request_id, why)
-        self._failure = EngineFailed(why)
-        self.abort(
-            answer.request_id,
-            PromptStuck(f"{why}: the model's chat template does not end with this conversation"),
+        self._failure = EngineFailed(
+            f"a prompt was not ready within {limit_s:.0f} s; only a new process helps"
         )
         self.abort_all(self._failure)
 
@@ -220,3 +245,10 @@ class Serving:
             answer = self._answers.get(sequence.request_id)
             if answer is not None and answer.ended:
                 self.release(answer)
+
+
+def _stuck(limit_s: float) -> PromptStuck:
+    return PromptStuck(
+        f"a prompt was not ready within {limit_s:.0f} s: the model's chat template does not end with this"
+        " conversation"
+    )

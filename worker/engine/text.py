@@ -12,7 +12,8 @@ from typing import Any
 from worker.engine.base import BaseEngine, run_blocking_startup_work
 from worker.engine.limits import BYTES_PER_TOKEN, Limits
 from worker.engine.loading import LoadedModel, Loader
-from worker.engine.output import EngineFacts, EngineLoad, EngineOutput, PromptError, whole
+from worker.engine.output import EngineFacts, EngineLoad, EngineOutput, PromptError, Tokens, whole
+from worker.engine.prompt import PromptReader
 from worker.engine.sequence import Stepper
 from worker.engine.serving import Serving
 from worker.engine.settings import request_settings
@@ -165,11 +166,39 @@ class TextEngine(BaseEngine):
         options = kwargs.pop("chat_template_kwargs", None)
         settings = request_settings(max_tokens, temperature, top_p, kwargs.pop("stop", None), kwargs)
         native = self.preserve_native_tool_format
-        size = sum(len(str(message.get("content") or "")) for message in messages)
+        size = _size(messages)
         request_id = kwargs.get("request_id")
         return self._serving().admit(
             lambda reader: reader.chat(messages, tools, native, options), size, settings, request_id
         )
+
+    async def tokenize(self, text: str, *, special: bool, pieces: bool) -> Tokens:
+        def read(reader: PromptReader) -> Tokens:
+            return reader.tokens(text, reader.plain(text, special=special), pieces=pieces)
+
+        return await self._serving().read(read, len(text))
+
+    async def tokenize_chat(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        options: dict[str, Any],
+        *,
+        pieces: bool,
+    ) -> Tokens:
+        native = self.preserve_native_tool_format
+
+        def read(reader: PromptReader) -> Tokens:
+            text = reader.rendered(messages, tools, native, options)
+            return reader.tokens(text, reader.of_rendered(text), pieces=pieces)
+
+        return await self._serving().read(read, _size(messages))
+
+    async def detokenize(self, token_ids: list[int], *, pieces: bool) -> Tokens:
+        def read(reader: PromptReader) -> Tokens:
+            return reader.tokens(reader.text_of(token_ids), token_ids, pieces=pieces)
+
+        return await self._serving().read(read, len(token_ids) * BYTES_PER_TOKEN)
 
     async def abort_request(self, request_id: str) -> bool:
         if self._served is None:
@@ -240,3 +269,7 @@ class TextEngine(BaseEngine):
 
         thread.call(drop)
         thread.end()
+
+
+def _size(messages: list[dict[str, Any]]) -> int:
+    return sum(len(str(message.get("content") or "")) for message in messages)

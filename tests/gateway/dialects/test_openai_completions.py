@@ -68,7 +68,7 @@ def test_sixteen_tokens_unless_told_otherwise():
         ({"prompt": [1, "a"]}, "prompt[1]", "invalid_type"),
         ({"prompt": [1, True]}, "prompt[1]", "invalid_type"),
         ({"prompt": [-1]}, "prompt[0]", "invalid_value"),
-        ({"prompt": [2**40]}, "prompt[0]", "invalid_value"),
+        ({"prompt": [2**63]}, "prompt[0]", "invalid_value"),
         ({"n": 0}, "n", "invalid_value"),
         ({"n": 65, "prompt": ["a", "b"]}, "n", "invalid_value"),
         ({"n": 2, "best_of": 1}, "best_of", "invalid_value"),

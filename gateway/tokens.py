@@ -1,0 +1,64 @@
+"""The routes that tell of tokens: `/tokenize`, `/detokenize`, `/apply-template`, Anthropic's count."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gateway.body import Intake
+from gateway.cluster import Cluster
+from gateway.dialects.token_questions import (
+    Question,
+    count_object,
+    parse_count,
+    parse_detokenize,
+    parse_template,
+    parse_tokenize,
+    text_object,
+    tokens_object,
+)
+from gateway.middleware import Reply
+from gateway.routes import json_response
+
+Parse = Callable[[bytes], Question]
+Show = Callable[[Question, dict[str, Any]], dict[str, Any]]
+
+
+class TokenRoute:
+    """One of the routes: how its body is read, and what of the answer is shown."""
+
+    def __init__(self, cluster: Cluster, intake: Intake, parse: Parse, show: Show) -> None:
+        self._cluster = cluster
+        self._intake = intake
+        self._parse = parse
+        self._show = show
+
+    async def answer(self, request: Request) -> Response:
+        reply: Reply = request.scope["state"]["reply"]
+        asked, _size = await self._intake.take(request.scope["headers"], request.receive, self._parse)
+        reply.model = self._cluster.catalog.named(asked.model)
+        message = replace(asked.tokenize, request_id=f"{reply.request_id}.{secrets.token_hex(4)}")
+        told = await self._cluster.ask(message, reply.model)
+        return json_response(self._show(asked, told))
+
+
+def routes(cluster: Cluster, intake: Intake, *, drop_billing_line: bool) -> list[Route]:
+    """Paths as `middleware.plain_path` leaves them."""
+    count = functools.partial(parse_count, drop_billing_line=drop_billing_line)
+    table: dict[str, tuple[Parse, Show]] = {
+        "/tokenize": (parse_tokenize, tokens_object),
+        "/detokenize": (parse_detokenize, text_object),
+        "/apply-template": (parse_template, text_object),
+        "/messages/count_tokens": (count, count_object),
+    }
+    return [
+        Route(path, TokenRoute(cluster, intake, parse, show).answer, methods=["POST"])
+        for path, (parse, show) in table.items()
+    ]
