@@ -336,9 +336,10 @@ class Server:
         load = self._core.load()
         self._send(gateway, Failed(request_id=request_id, attempt=0, code=code, message=why, load=load))
 
-    def _unsupported(self, gateway: str, message: Embed) -> None:
+    def _unsupported(self, gateway: str, message: Embed | LoadModel | Unload) -> None:
         kind = type(message).__name__
         self._odd_messages[f"unsupported_{kind}"] += 1
         logger.warning("gateway %s sent a %s, which this worker does not do", gateway, kind)
-        why = f"this worker's engine ({self._worker.engine}) does not do {kind}"
-        self._fail(gateway, message.request_id, ErrorCode.UNSUPPORTED, why)
+        if isinstance(message, Embed):
+            why = f"this worker's engine ({self._worker.engine}) does not do {kind}"
+            self._fail(gateway, message.request_id, ErrorCode.UNSUPPORTED, why)
