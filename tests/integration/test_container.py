@@ -108,7 +108,8 @@ def test_no_zombie_stays_of_what_is_killed_or_was_left_by_its_parents(folder, al
     command = [sys.executable, "-m", "tests.integration.standin", "supervisor", str(home.config), str(marks)]
     container = Container(command, {"STUDIOFLEET_HOME": str(home.path)}, output, alone=alone)
     try:
-        wait_for((marks / "abandons-1.up").exists, "the worker")
+        for process_id in ("gw", "abandons-1"):
+            wait_for((marks / f"{process_id}.up").exists, f"{process_id} to be up")
         wait_for((marks / "orphan").exists, "a process that has lost its parent")
         wait_for(lambda: len(container.first().children()) == 3, "it to be the supervisor's")
         (marks / "end").touch()
