@@ -91,6 +91,7 @@ class Membership:
                 logger.debug("ignored a message of kind %s", type(message).__name__)
 
     def _hello(self, connection: bytes, hello: Hello, now: float) -> None:
+        self._look_for_newer(hello, now)
         refused = self._registry.refusal(connection, hello) or self._no_room(hello)
         welcome = Welcome(gateway_id=self._gateway_id, protocol=PROTOCOL_VERSION, refused=refused)
         if refused:
@@ -107,6 +108,12 @@ class Membership:
         self._registry.hello(connection, hello, now)
         self._transport.send(connection, welcome)
         self._dispatcher.pump(now)
+
+    def _look_for_newer(self, hello: Hello, now: float) -> None:
+        """A process that looks older, because the clock was set back, must not be refused for a dead one."""
+        known = self._registry.named(hello.worker_id)
+        if known is not None and known.connection and known.incarnation > hello.incarnation:
+            self._ping(known.connection, now)
 
     def _no_room(self, hello: Hello) -> str:
         """Why not one worker more is taken; empty when it is. Those that were lost make room."""
@@ -180,8 +187,11 @@ class Membership:
     def ping(self, now: float) -> None:
         """Say that somebody reads, and find out who is gone: only a send tells."""
         for connection in self._registry.connections():
-            if self._transport.send(connection, Ping(gateway_id=self._gateway_id)) is Sent.LOST:
-                self.lost(connection, now, "its connection closed")
+            self._ping(connection, now)
+
+    def _ping(self, connection: bytes, now: float) -> None:
+        if self._transport.send(connection, Ping(gateway_id=self._gateway_id)) is Sent.LOST:
+            self.lost(connection, now, "its connection closed")
 
     def tick(self, now: float) -> None:
         for connection in self._registry.silent(now):

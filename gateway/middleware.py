@@ -109,7 +109,8 @@ class Entrance:
         if scope["type"] != "http":
             raise RuntimeError(f"a connection of type {scope['type']!r}, though only HTTP is served")
         began = time.monotonic()
-        scope["path"] = path = plain_path(scope["path"])
+        asked = scope["path"]
+        scope["path"] = path = plain_path(asked)
         extra = [] if path.startswith("/admin") else _CORS
         reply = Reply(send, request_id(scope["headers"]), extra, scope["state"]["cut"], shape_of(path))
         scope["state"] = {"reply": reply}
@@ -125,7 +126,7 @@ class Entrance:
             logger.exception("request %s failed by a mistake of ours", reply.request_id)
             await reply.fail(_mistake(), receive)
         finally:
-            _log(scope, reply, time.monotonic() - began)
+            _log(scope, asked, reply, time.monotonic() - began)
 
     async def _answer(self, scope: Scope, receive: Receive, reply: Reply) -> None:
         if scope["method"] == "OPTIONS":
@@ -171,13 +172,13 @@ def _mistake() -> ClusterError:
     )
 
 
-def _log(scope: Scope, reply: Reply, seconds: float) -> None:
+def _log(scope: Scope, asked: str, reply: Reply, seconds: float) -> None:
     # What watches the gateway asks every second; answers that are in order are not worth a line.
     watched = reply.status < 400 and scope["path"].startswith(_WATCHED)
     level = logging.DEBUG if watched else logging.INFO
     if not logger.isEnabledFor(level):
         return
-    path = scope["path"][:200].encode("unicode_escape").decode()
+    path = asked[:200].encode("unicode_escape").decode()
     told = {"model": reply.model or "-", "worker": reply.worker_id or "-", **reply.told}
     logger.log(
         level,

@@ -22,14 +22,14 @@ from clusterctl.bootunits import (
 from clusterctl.configfile import read_config
 from clusterctl.control import NAME
 from clusterctl.launching import settled_environment
-from clusterctl.options import config_option, json_option, places, reported
+from clusterctl.options import config_option, json_option, places, reported, taught
 from protocol.addresses import Home
 
 _ANSWER_S = 30.0
 _MANAGERS = {"systemd": Systemd, "launchd": Launchd}
 
 
-@click.group()
+@click.group(epilog=taught("clusterctl boot install --now", "clusterctl boot status"))
 def boot() -> None:
     """Have the cluster started at boot by systemd (Linux) or at login by launchd (macOS).
 
@@ -37,7 +37,14 @@ def boot() -> None:
     """
 
 
-@boot.command()
+@boot.command(
+    epilog=taught(
+        "clusterctl boot install",
+        "clusterctl boot install --now",
+        failed="systemd or launchd did not do it",
+        refused="there is none for this user, or no configuration",
+    )
+)
 @click.option("--now", is_flag=True, help="Start the cluster by it at once, too.")
 @config_option
 @reported
@@ -73,7 +80,7 @@ def _start(home: Home, manager: BootManager, plan: BootPlan) -> None:
     click.echo(f"{manager.kind} has started the cluster; to see how it goes: clusterctl status")
 
 
-@boot.command()
+@boot.command(epilog=taught("clusterctl boot remove", refused="no configuration"))
 @config_option
 @reported
 def remove(config_file: Path | None) -> None:
@@ -89,7 +96,9 @@ def remove(config_file: Path | None) -> None:
     click.echo(f"{path} is removed; what runs goes on, to end it: clusterctl down")
 
 
-@boot.command()
+@boot.command(
+    epilog=taught("clusterctl boot status", "clusterctl boot status --json", refused="no configuration")
+)
 @json_option
 @config_option
 @reported
@@ -117,7 +126,13 @@ def status(as_json: bool, config_file: Path | None) -> None:
     click.echo(f"{manager.kind}: {state}")
 
 
-@boot.command()
+@boot.command(
+    epilog=taught(
+        "clusterctl boot show",
+        "clusterctl boot show --manager launchd --daemon",
+        refused="no configuration",
+    )
+)
 @click.option("--daemon", is_flag=True, help="As root installs it: started by the system, whoever logs in.")
 @click.option("--manager", "kind", type=click.Choice(list(_MANAGERS)), help="[default: this machine's]")
 @config_option

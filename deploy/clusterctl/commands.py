@@ -17,7 +17,7 @@ from click.shell_completion import BashComplete, CompletionItem, FishComplete, Z
 from clusterctl import configfile, draining, output
 from clusterctl.logs import Choice, Entry, TimeError, merged, moment
 from clusterctl.operations import RefusedError
-from clusterctl.options import config_option, json_option, places, reported
+from clusterctl.options import config_option, going_on, json_option, places, reported, taught
 from clusterctl.tails import Tail, ids_in
 from protocol.config import ClusterConfig, ConfigError
 
@@ -27,8 +27,8 @@ _START_S = 600.0
 _SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
-def _complete_ids(context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Ids from the configuration; a shell that completes is no place to complain."""
+def complete_ids(context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """For the shell: ids from the configuration; a shell that completes is no place to complain."""
     with contextlib.suppress(ConfigError, OSError):
         config = configfile.read_config(places(context.params.get("config_file"))[1])
         return [CompletionItem(name) for name in _ids(config) if name.startswith(begun)]
@@ -39,7 +39,7 @@ def _ids(config: ClusterConfig) -> list[str]:
     return [*(gateway.id for gateway in config.all_gateways), *(worker.id for worker in config.workers)]
 
 
-_id_argument = click.argument("process_id", metavar="ID", shell_complete=_complete_ids)
+_id_argument = click.argument("process_id", metavar="ID", shell_complete=complete_ids)
 _drain_option = click.option(
     "--timeout",
     type=click.FloatRange(min=0),
@@ -47,7 +47,15 @@ _drain_option = click.option(
 )
 
 
-@click.command()
+@click.command(
+    epilog=taught(
+        "clusterctl drain smol-1",
+        "clusterctl drain smol-1 --timeout 30 --no-wait",
+        failed="it is not connected, or took requests again meanwhile",
+        refused="there is no such worker",
+        also=["130 interrupted: it goes on draining"],
+    )
+)
 @_id_argument
 @_drain_option
 @click.option("--wait/--no-wait", default=True, help="Return when nothing runs in it.  [default: wait]")
@@ -63,14 +71,19 @@ def drain(process_id: str, timeout: float | None, wait: bool, config_file: Path 
     worker = config.worker_named(process_id)
     changed = draining.drain(home, config, worker.id, timeout)
     if wait:
-        draining.wait_until_drained(home, config, worker.id, timeout, output.say)
+        with going_on(f"{worker.id} goes on draining; to end that: clusterctl undrain {worker.id}"):
+            draining.wait_until_drained(home, config, worker.id, timeout, output.say)
     known = "takes no requests" if changed else "takes no requests already"
     click.echo(
         f"{'' if changed else 'unchanged: '}{worker.id} {known}; to end that: clusterctl undrain {worker.id}"
     )
 
 
-@click.command()
+@click.command(
+    epilog=taught(
+        "clusterctl undrain smol-1", failed="it is not connected", refused="there is no such worker"
+    )
+)
 @_id_argument
 @config_option
 @reported
@@ -85,7 +98,15 @@ def undrain(process_id: str, config_file: Path | None) -> None:
         click.echo(f"unchanged: {worker.id} takes requests")
 
 
-@click.command()
+@click.command(
+    epilog=taught(
+        "clusterctl restart smol-1 --wait",
+        "clusterctl restart gw-1",
+        failed="no supervisor runs, or with --wait: it never serves",
+        refused="there is no such process",
+        also=["130 interrupted: it goes on restarting"],
+    )
+)
 @_id_argument
 @_drain_option
 @click.option("--wait", is_flag=True, help="Return when it serves again.")
@@ -104,7 +125,8 @@ def restart(process_id: str, timeout: float | None, wait: bool, config_file: Pat
     old_pid = draining.restart(home, path, config, process_id, timeout)
     if wait:
         limit_s = draining.restart_limit_s(config, process_id, timeout, _START_S)
-        draining.wait_until_serving(home, config, process_id, limit_s, output.say, not_pid=old_pid)
+        with going_on(f"{process_id} goes on restarting; to look: clusterctl status"):
+            draining.wait_until_serving(home, config, process_id, limit_s, output.say, not_pid=old_pid)
         click.echo(f"{process_id} serves again")
     elif old_pid is None:
         click.echo(f"{process_id} is starting")
@@ -112,8 +134,15 @@ def restart(process_id: str, timeout: float | None, wait: bool, config_file: Pat
         click.echo(f"{process_id} starts anew once its requests are finished")
 
 
-@click.command()
-@click.argument("process_ids", metavar="[ID]...", nargs=-1, shell_complete=_complete_ids)
+@click.command(
+    epilog=taught(
+        "clusterctl logs smol-1 -f",
+        "clusterctl logs --since 10m",
+        "clusterctl logs --request req-0123456789abcdef01234567",
+        refused="there is no log of that id",
+    )
+)
+@click.argument("process_ids", metavar="[ID]...", nargs=-1, shell_complete=complete_ids)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is added, until Ctrl-C.")
 @click.option("--since", help="10m, 2h or 1d ago, or a local date and time.")
 @click.option("--request", "request_id", metavar="ID", help="Only what concerns this request.")
@@ -171,14 +200,14 @@ def _moment(since: str | None) -> datetime | None:
         raise click.BadParameter(str(error), param_hint="--since") from error
 
 
-@click.command()
+@click.command(epilog=taught("clusterctl completion bash"))
 @click.argument("shell", type=click.Choice(list(_SHELLS)))
 def completion(shell: str) -> None:
     """Print a script that teaches your shell to complete clusterctl's commands and ids.
 
     \b
     bash:  eval "$(clusterctl completion bash)"    in ~/.bashrc
-    zsh:   eval "$(clusterctl completion zsh)"     in ~/.zshrc
+    zsh:   eval "$(clusterctl completion zsh)"     in ~/.zshrc, after compinit
     fish:  clusterctl completion fish | source     in ~/.config/fish/config.fish
     """
     root = click.get_current_context().find_root().command

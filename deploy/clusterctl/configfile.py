@@ -29,6 +29,8 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise ConfigError("there is no such file; make one with: clusterctl init") from error
+    except IsADirectoryError as error:
+        raise ConfigError("it is a folder; remove it, or name a file with --config") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"it cannot be read: {error}") from error
 
@@ -46,9 +48,9 @@ def change_config(path: Path, change: Callable[[str], str]) -> bool:
 
 
 def create_config(path: Path, text: str) -> bool:
-    """Write a file that is not there yet; False when it is there."""
+    """Write a file that is not there yet, or empty; False when it is there. Raises `ConfigError`."""
     with folder_locked(path.parent):
-        if path.exists():
+        if path.exists() and read_text(path).strip():
             return False
         _write(path, text, _NEW_MODE)
         return True

@@ -162,9 +162,15 @@ def refuse_when_down(home: Home) -> None:
         raise RefusedError("the cluster is down, so there is nothing to wait for; first: clusterctl up")
 
 
-def wait_until_gone(home: Home, process_id: str) -> None:
+def wait_until_gone(home: Home, config: ClusterConfig, process_id: str, say: Say) -> None:
     """Return when the supervisor has ended that process."""
+    said = -1
     while (reply := status_of(home)) is not None and any(p.id == process_id for p in reply.processes):
+        view = next((w for w in read_status(home, config).workers if w.id == process_id), None)
+        in_hand = (view.running or 0) + (view.waiting or 0) if view else 0
+        if in_hand not in (0, said):
+            said = in_hand
+            say(f"{process_id}: {in_hand} requests are being finished")
         time.sleep(POLL_S)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from functools import wraps
 from pathlib import Path
@@ -26,6 +27,8 @@ class Exit(IntEnum):
     DONE = 0
     FAILED = 1
     REFUSED = 3
+    INTERRUPTED = 130
+    """As a shell has it for whatever Ctrl-C ends."""
 
 
 def reported(command: Callable[P, None]) -> Callable[P, None]:
@@ -41,8 +44,30 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
         except (operations.OperationError, LockHeldError, OSError) as error:
             output.say(f"failed: {error}")
             sys.exit(Exit.FAILED)
+        except KeyboardInterrupt:
+            output.say("interrupted")
+            sys.exit(Exit.INTERRUPTED)
 
     return wrapper
+
+
+@contextlib.contextmanager
+def going_on(what: str) -> Iterator[None]:
+    """For a wait: Ctrl-C ends it, and the person is told what goes on without it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        output.say(f"interrupted: {what}")
+        sys.exit(Exit.INTERRUPTED)
+
+
+def taught(*examples: str, failed: str = "", refused: str = "", also: Sequence[str] = ()) -> str:
+    """What stands beneath a command's options: examples, and what its exit codes mean."""
+    codes = ["0 done or unchanged", f"1 {failed or 'failed'}", "2 wrong usage"]
+    codes += [f"3 refused: {refused}"] if refused else []
+    codes += also
+    lines = ["\b", "Examples:" if len(examples) > 1 else "Example:", *(f"  {line}" for line in examples)]
+    return "\n".join([*lines, "", f"Exit codes: {', '.join(codes)}."])
 
 
 config_option = click.option(

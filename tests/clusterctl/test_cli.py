@@ -255,3 +255,17 @@ def test_a_model_that_is_not_there_is_refused_before_anything_is_written(run, co
     before = config_file.read_text()
     assert "there is no model folder" in run("add-worker", "--model", model, code=3)
     assert config_file.read_text() == before
+
+
+def test_init_writes_over_an_empty_file_and_refuses_a_folder_and_what_it_cannot_read(run, config_file):
+    run("init")
+    text = config_file.read_text()
+    config_file.write_text(" \n")
+    assert "is written" in run("init")
+    assert config_file.read_text() == text
+    config_file.write_text("nonsense")
+    assert "cluster.toml" in run("init", code=3)
+    assert config_file.read_text() == "nonsense"
+    config_file.unlink()
+    config_file.mkdir()
+    assert "it is a folder" in run("init", code=3)

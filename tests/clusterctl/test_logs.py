@@ -96,3 +96,13 @@ def test_what_is_no_time_is_refused(text):
 def test_a_time_with_a_zone_is_the_same_moment_here():
     here = datetime(2026, 1, 30, 12, 0).astimezone()
     assert moment(here.isoformat(), NOW) == datetime(2026, 1, 30, 12, 0)
+
+
+def test_no_entry_is_lost_when_the_clock_is_set_back():
+    """Entries of one process stay in their order; of the others, they stand where the clock says."""
+    before = [at(second, "a") for second in (35, 36, 10, 11)]
+    other = [at(second, "b") for second in (34, 9, 37)]
+    found = list(merged([before, other], Choice(), None))
+    assert [e for e in found if e.id == "a"] == before
+    assert [e for e in found if e.id == "b"] == other
+    assert len(list(merged([before, other], Choice(since=before[3].time), None))) == 5

@@ -256,7 +256,7 @@ def clone(tmp_path: Path) -> Path:
         else:
             shutil.copy(ROOT / name, target)
     (tmp_path / "bin").mkdir()
-    for tool in ("cat", "dirname", "grep", "rm", "uname"):
+    for tool in ("cat", "date", "dirname", "grep", "rm", "uname"):
         found = shutil.which(tool)
         assert found is not None
         (tmp_path / "bin" / tool).symlink_to(found)
@@ -312,6 +312,16 @@ def test_no_network_at_the_first_install(clone):
         assert "no route to the index" in result.stdout
         assert "check the network and pip's index settings" in result.stdout
         assert not (clone / ".venv" / "installed").exists()
+
+
+def test_a_clock_that_stands_before_this_version(clone):
+    body = f'case "$*" in *"-m pip"*) exit 1;; esac\nexec {sys.executable} "$@"'
+    program(clone / ".venv" / "bin" / "python", body)
+    (clone.parent / "bin" / "date").unlink()
+    program(clone.parent / "bin" / "date", 'case "$1" in +%Y) echo 1970;; *) echo 1970-01-01;; esac')
+    result = install(clone)
+    assert result.returncode == 1
+    assert "the clock of this machine says 1970-01-01: set it" in result.stdout
 
 
 # --- what is there already -------------------------------------------------------------------------------

@@ -123,6 +123,28 @@ def test_an_older_process_does_not_replace_a_newer_one():
     assert fleet.registry.at(b"new") is not None
 
 
+def test_after_the_clock_was_set_back_a_new_process_is_taken_once_the_one_before_is_gone():
+    fleet = Fleet()
+    fleet.receive(b"before", hello("w", incarnation="2"))
+    fleet.wire.outcome[b"before"] = Sent.LOST
+    fleet.receive(b"after", hello("w", incarnation="1"))
+    assert fleet.wire.to(b"after", Welcome)[0].refused == ""
+    assert fleet.registry.at(b"after") is not None
+
+
+def test_after_the_clock_was_set_back_a_process_that_fell_silent_is_in_the_way_for_a_while_only():
+    fleet = Fleet()
+    fleet.receive(b"before", hello("w", incarnation="2"))
+    fleet.receive(b"after", hello("w", incarnation="1"))
+    assert fleet.registry.at(b"after") is None
+    fleet.now += 11.0  # longer than lost_s
+    fleet.membership.tick(fleet.now)
+    fleet.receive(b"after", Heartbeat(state="ready"))
+    assert len(fleet.wire.to(b"after", WhoAreYou)) == 1
+    fleet.receive(b"after", hello("w", incarnation="1"))
+    assert fleet.registry.at(b"after") is not None
+
+
 def test_a_newer_process_replaces_the_older_and_its_requests_move():
     fleet = Fleet()
     fleet.receive(b"old", hello("w", incarnation="1"))

@@ -43,7 +43,7 @@ def test_each_request_has_one_access_line_with_what_became_of_it():
         for request_id in ("whole", "streamed"):
             line = access_line(cluster, request_id)
             expected = {
-                "level": "INFO", "process": "gw-1", "method": "POST", "path": "/chat/completions",
+                "level": "INFO", "process": "gw-1", "method": "POST", "path": "/v1/chat/completions",
                 "status": 200, "model": "fake-model", "worker": "w-1", "attempts": 1, "completion_tokens": 5,
             }  # fmt: skip
             assert line.items() >= expected.items()

@@ -167,9 +167,14 @@ def _download(folder: Path, progress: Progress) -> Path:
 
 
 def _run(command: list[str], folder: Path, log: BinaryIO, progress: Progress) -> int:
-    """Run it to its end, or kill it when `progress` raises. Its temporary files go into `folder` too."""
+    """Run it to its end, or kill it when `progress` raises. Its temporary files go into `folder` too.
+
+    Ctrl-C is for this process, which ends that one.
+    """
     environ = os.environ | {"TMPDIR": str(folder)}
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ)
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ, start_new_session=True
+    )
     try:
         while True:
             try:
@@ -243,6 +248,9 @@ def main() -> int:
     except (EmbeddedModelError, ValueError) as error:
         logger.error("%s", error)
         return 1
+    except KeyboardInterrupt:
+        logger.error("interrupted; what was begun is removed, and the next start begins anew")
+        return 130
     sys.stdout.write(f"{folder}\n")
     return 0
 

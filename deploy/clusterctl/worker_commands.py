@@ -1,0 +1,165 @@
+"""The commands about the workers of the configuration: add-worker, remove-worker, list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from clusterctl import configfile, draining, edits, operations, output
+from clusterctl.commands import complete_ids
+from clusterctl.options import (
+    config_option,
+    going_on,
+    json_option,
+    places,
+    reported,
+    start_timeout_option,
+    taught,
+)
+from protocol.config import EMBEDDED, WorkerConfig
+
+
+@click.command(
+    "add-worker",
+    epilog=taught(
+        "clusterctl add-worker --model embedded --wait",
+        "clusterctl add-worker --model ~/models/Qwen3-8B-4bit --served-name qwen3-8b --max-num-seqs 16",
+        "clusterctl add-worker --model embedded --id smol-9 --dry-run",
+        failed="with --wait: it never serves",
+        refused="the id has another worker, there is no such model, or a value is wrong",
+        also=["130 interrupted: the worker goes on starting"],
+    ),
+)
+@click.option("--model", required=True, help="`embedded`, a folder, or what the engine's class takes.")
+@click.option("--id", "id", help="Of the process.  [default: from the model's name]")
+@click.option("--served-name", help="Clients ask for this model.  [default: last part of --model]")
+@click.option("--alias", "aliases", multiple=True, help="A further name. Can be repeated.")
+@click.option("--engine", help="batched, fake or package.module:Class.  [default: batched]")
+@click.option("--max-num-seqs", type=int, help="Requests computed together.")
+@click.option("--max-waiting", type=int, help="Requests that wait in the worker.")
+@click.option("--max-model-len", type=int, help="Longest prompt and answer, in tokens.")
+@click.option("--kv-tokens", type=int, help="Tokens of all admitted requests together.")
+@click.option(
+    "--engine-option", "engine_options", multiple=True, metavar="KEY=VALUE", help="Can be repeated."
+)
+@click.option("--prefix-cache-mb", type=int, help="Memory for prompts that begin alike; 0: none.")
+@click.option(
+    "--residency", type=click.Choice(["always", "on_demand"]), help="When it is loaded.  [default: always]"
+)
+@click.option("--idle-timeout", type=float, help="Seconds without requests until on_demand frees the model.")
+@click.option("--memory-mb", type=int, help="What the loaded model takes.  [default: from its files]")
+@click.option(
+    "--drain-timeout", "drain_timeout_s", type=float, help="Seconds for running requests at its end."
+)
+@click.option("--load-stall", "load_stall_s", type=float, help="Seconds without progress that end a load.")
+@click.option("--no-start", is_flag=True, help="Only write the configuration.")
+@click.option("--wait", is_flag=True, help="Return when it serves, and show a token that it generated.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change in the configuration.")
+@start_timeout_option
+@config_option
+@reported
+def add_worker(
+    config_file: Path | None, no_start: bool, wait: bool, dry_run: bool, timeout: float, **given: Any
+) -> None:
+    """Add a worker to the configuration, and start it if the cluster runs."""
+    if wait and (no_start or dry_run):
+        raise click.UsageError("--wait waits for a worker that starts: leave out --no-start and --dry-run")
+    home, path = places(config_file)
+    entry = _entry(given)
+    if dry_run:
+        _preview(path, entry)
+        return
+    if wait:
+        operations.refuse_when_down(home)
+    added: list[WorkerConfig] = []
+
+    def change(text: str) -> str:
+        changed, worker = edits.add_worker(text, entry)
+        added.append(worker)
+        return changed
+
+    changed = configfile.change_config(path, change)
+    worker_id = added[-1].id
+    started = not no_start and operations.follow_config(home, path)
+    following = "is starting" if started else "starts with: clusterctl up"
+    if changed:
+        click.echo(f"{worker_id} is added ({added[-1].name}); it {following}")
+    else:
+        click.echo(f"unchanged: {worker_id} is there already")
+    if wait:
+        config = configfile.read_config(path)
+        with going_on(f"{worker_id} goes on starting; to undo it: clusterctl remove-worker {worker_id}"):
+            draining.wait_until_serving(home, config, worker_id, timeout, output.say)
+            click.echo(draining.first_token(home, config, worker_id))
+
+
+def _preview(path: Path, entry: dict[str, Any]) -> None:
+    text = configfile.read_text(path)
+    changed, worker = edits.add_worker(text, entry)
+    if changed == text:
+        click.echo(f"unchanged: {worker.id} is there already")
+    else:
+        click.echo(edits.difference(text, changed, path.name), nl=False)
+
+
+def _entry(given: dict[str, Any]) -> dict[str, Any]:
+    """The table of a worker: the keys that were given, in the order of the struct."""
+    values = {key: value for key, value in given.items() if value is not None and value != ()}
+    if "aliases" in values:
+        values["aliases"] = list(values["aliases"])
+    if "engine_options" in values:
+        values["engine_options"] = dict(edits.option(text) for text in values["engine_options"])
+    if values.get("engine", "batched") == "batched" and values["model"] != EMBEDDED:
+        folder = Path(values["model"]).expanduser()
+        if not values["model"] or not folder.is_dir():
+            raise edits.EditError(
+                f"there is no model folder {values['model']!r}; give a folder in MLX format, or {EMBEDDED!r}"
+            )
+        values["model"] = str(folder.absolute())  # the worker runs in another folder
+    return {field: values[field] for field in WorkerConfig.__struct_fields__ if field in values}
+
+
+@click.command(
+    "remove-worker",
+    epilog=taught(
+        "clusterctl remove-worker smol-2",
+        refused="the id is a gateway's",
+        also=["130 interrupted: the worker ends all the same"],
+    ),
+)
+@click.argument("worker_id", metavar="ID", shell_complete=complete_ids)
+@config_option
+@reported
+def remove_worker(worker_id: str, config_file: Path | None) -> None:
+    """End a worker, once its requests are finished, and take it out of the configuration."""
+    home, path = places(config_file)
+    config = configfile.read_config(path)
+    known = any(worker.id == worker_id for worker in config.workers)
+    if known:
+        configfile.change_config(path, lambda text: edits.remove_worker(text, worker_id))
+    elif any(gateway.id == worker_id for gateway in config.all_gateways):
+        raise edits.EditError(f"{worker_id} is a gateway, not a worker")
+    if operations.follow_config(home, path):
+        with going_on(f"{worker_id} is out of the configuration, and ends once its requests are finished"):
+            operations.wait_until_gone(home, config, worker_id, output.say)
+    elif worker_id in operations.running_records(home):
+        output.say(f"{worker_id} still runs, as no supervisor is there to end it; for that: clusterctl up")
+    click.echo(f"{worker_id} is removed" if known else f"unchanged: there is no worker {worker_id}")
+
+
+@click.command("list", epilog=taught("clusterctl list", "clusterctl list --json", refused="no configuration"))
+@json_option
+@config_option
+@reported
+def list_workers(as_json: bool, config_file: Path | None) -> None:
+    """Show the configured workers."""
+    config = configfile.read_config(places(config_file)[1])
+    if as_json:
+        output.show_json(output.list_document(config))
+    else:
+        output.show_list(config)
+
+
+ALL = (add_worker, remove_worker, list_workers)
