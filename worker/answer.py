@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from protocol.messages import Delta, Finished, Generate, Started
+from protocol.messages import Delta, Finished, Generate, Started, TokenLogprob
 from protocol.values import Load, Timings, Usage
 from worker.deltas import deltas
 from worker.engine.base import GenerationOutput
@@ -57,18 +57,46 @@ class Answer:
     def feed(self, output: GenerationOutput, now: float) -> list[Delta]:
         """What this item adds; none when there is nothing to tell."""
         added = sendable(self._added(output))
-        parts = self._parts(added, len(output.tokens) or int(bool(added)))
+        tokens = len(output.tokens) or int(bool(added))
+        if tokens and self._first_at is None:
+            self._first_at = now
+        if tokens and not output.finished and (channel := self._passing(added)) is not None:
+            return [self._passed(added, channel, output, tokens)]
+        parts = self._parts(added, tokens)
         if output.finished and not self._is_over:
             parts += self._shown(self._channels.flush())
         if output.finished or self._is_over:
             parts += self._text(self._visible.flush())
-        self._count(output, bool(added))
-        if self._first_at is None and (output.tokens or added):
-            self._first_at = now
+        self._count(output, tokens)
         if output.finished or self._is_over:
             self.finished = self._end(output, now)
-        logprobs = () if self._request.sampling.logprobs is None else getattr(output, "logprobs", ())
-        return deltas(self._request, parts, output.tokens, self._usage.completion_tokens, logprobs)
+        completion = self._usage.completion_tokens
+        return deltas(self._request, parts, output.tokens, completion, self._logprobs(output))
+
+    def _passing(self, added: str) -> Channel | None:
+        """Whose the text is, where it is a plain piece, as most are: they take the short way."""
+        channel = self._channels.passing(added)
+        return None if channel is Channel.TEXT and not self._visible.passes(added) else channel
+
+    def _passed(self, added: str, channel: Channel, output: GenerationOutput, tokens: int) -> Delta:
+        thought = channel is Channel.REASONING
+        self._reasoning_tokens += tokens if thought else 0
+        self._count(output, tokens)
+        return Delta(
+            self._request.request_id,
+            self._request.attempt,
+            "" if thought else added,
+            tuple(output.tokens),
+            self._usage.completion_tokens,
+            added if thought else "",
+            (),
+            self._logprobs(output),
+        )
+
+    def _logprobs(self, output: GenerationOutput) -> tuple[TokenLogprob, ...]:
+        if self._request.sampling.logprobs is None:
+            return ()
+        return tuple(getattr(output, "logprobs", ()))
 
     @property
     def _is_over(self) -> bool:
@@ -121,13 +149,13 @@ class Answer:
         self._text_length = len(output.text)
         return output.new_text
 
-    def _count(self, output: GenerationOutput, some_text: bool) -> None:
-        counted = self._usage.completion_tokens + (len(output.tokens) or int(some_text))
+    def _count(self, output: GenerationOutput, tokens: int) -> None:
+        completion = output.completion_tokens or self._usage.completion_tokens + tokens
         self._usage = Usage(
             prompt_tokens=output.prompt_tokens or self._usage.prompt_tokens,
             cached_tokens=getattr(output, "cached_tokens", 0) or self._usage.cached_tokens,
-            completion_tokens=output.completion_tokens or counted,
-            reasoning_tokens=min(self._reasoning_tokens, output.completion_tokens or counted),
+            completion_tokens=completion,
+            reasoning_tokens=min(self._reasoning_tokens, completion),
             mtp_drafts=output.mtp_drafts,
             mtp_accepted=output.mtp_accepted,
         )

@@ -25,7 +25,12 @@ class MarkFinder:
 
     def __init__(self, marks: Sequence[str]) -> None:
         self._marks = tuple(mark for mark in marks if mark)
+        self._firsts = frozenset(mark[0] for mark in self._marks)
         self._held = ""
+
+    def passes(self, text: str) -> bool:
+        """Whether nothing is held and no mark begins in the text: `feed` would only give it back."""
+        return not self._held and self._firsts.isdisjoint(text)
 
     def feed(self, text: str) -> Found:
         if not self._marks:

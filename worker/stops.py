@@ -21,6 +21,10 @@ class StopMatcher:
         visible, self.matched, _after = self._finder.feed(text)
         return visible
 
+    def passes(self, text: str) -> bool:
+        """Whether `feed` would show the text as it is, and remember nothing of it."""
+        return self.matched is None and self._finder.passes(text)
+
     def flush(self) -> str:
         """What was held back, at the end of the text."""
         return self._finder.flush()

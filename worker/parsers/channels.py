@@ -35,6 +35,14 @@ class Channels:
     def in_reasoning(self) -> bool:
         return self._state == REASONING
 
+    def passing(self, text: str) -> Channel | None:
+        """Whose the whole text is, where `feed` would only say so and remember nothing of it."""
+        if self._skip or not self._finder.passes(text):
+            return None
+        if self._state == REASONING and (self._spaces or text[-1:].isspace()):
+            return None
+        return _CHANNELS.get(self._state)
+
     def feed(self, text: str) -> list[Part]:
         parts: list[Part] = []
         while text:

@@ -21,6 +21,11 @@ class VisibleText:
     def matched(self) -> str | None:
         return self._matcher.matched
 
+    def passes(self, text: str) -> bool:
+        """Whether `feed` would show the text as it is, and remember nothing of it."""
+        held = self._spaces or self._after_call or text[-1:].isspace()
+        return not (self._calls and held) and self._matcher.passes(text)
+
     def feed(self, text: str) -> str:
         """What may be shown now."""
         return self._shown(self._matcher.feed(text))
