@@ -77,6 +77,10 @@ def _serve(config: ClusterConfig, worker: WorkerConfig, home: Home) -> ExitCode:
     except Exception:
         logger.exception("worker %s met a fault of its own", worker.id)
         code = ExitCode.FAULT
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # The exit code is settled: a signal that comes late must not end the process with another.
+        runner.get_loop().remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
     if server.is_stuck:
         # A thread that does not end would keep the interpreter from ending.
         home.lock(worker.id).unlink(missing_ok=True)

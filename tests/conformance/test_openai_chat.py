@@ -209,3 +209,65 @@ def test_a_forced_call_is_refused_by_name(client: openai.OpenAI):
             model=MODEL, messages=[{"role": "user", "content": "x"}], tools=TOOLS, tool_choice="required"
         )
     assert (caught.value.param, caught.value.code) == ("tool_choice", "unsupported_value")
+
+
+def both_ways(cluster: Cluster, said: str, **fields: Any) -> tuple[str, str, dict[str, Any]]:
+    """The text of one answer, which streamed and whole have alike; how it finished, and its usage."""
+    whole = ask(cluster, [user(said)], **fields).json()
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    events = sse(ask(cluster, [user(said)], **fields, **options).text.split("\n"))[:-1]
+    choices = [choice for event in events for choice in event["choices"]]
+    deltas = [choice["delta"] for choice in choices]
+    assert all(delta for delta in deltas[:-1]), "a chunk that says nothing"
+    text = "".join(delta.get("content") or "" for delta in deltas)
+    assert text == whole["choices"][0]["message"]["content"]
+    assert choices[-1]["finish_reason"] == whole["choices"][0]["finish_reason"]
+    assert events[-1]["usage"] == whole["usage"]
+    return text, choices[-1]["finish_reason"], whole["usage"]
+
+
+FAMILY = ["f0", "9f91a9", "e280", "8d", "f09f", "91", "a7"]
+
+
+@pytest.mark.parametrize("tools", [[], TOOLS])
+@pytest.mark.parametrize(
+    ("fields", "max_tokens", "text", "finish"),
+    [
+        ({"bytes": FAMILY}, 100, "👩\u200d👧", "stop"),
+        ({"bytes": [*FAMILY, "20", "f09f"]}, 100, "👩\u200d👧 \ufffd", "stop"),
+        ({"bytes": [*FAMILY, "20", "f09f", "91a7"]}, 9, "👩\u200d👧 ", "length"),
+        ({"tokens": ["a \ufffd b"]}, 100, "a \ufffd b", "stop"),
+        ({"tokens": [" \n", "", "\n a", " \n"]}, 100, " \n\n a \n", "stop"),
+    ],
+)
+def test_fc58_characters_in_pieces(
+    cluster: Cluster, tools: list[Any], fields: dict[str, Any], max_tokens: int, text: str, finish: str
+):
+    said, end, _usage = both_ways(cluster, script(**fields), max_tokens=max_tokens, tools=tools)
+    assert (said, end) == (text, finish)
+
+
+@pytest.mark.parametrize("tools", [[], TOOLS])
+@pytest.mark.parametrize(
+    ("tokens", "stop", "text", "count"),
+    [
+        (["The quick br", "own f", "ox jumps"], ["own fox"], "The quick br", 3),
+        (["The quick br", "own f", "ox jumps"], ["fox jumps!"], "The quick brown fox jumps", 3),
+        (["xa", "bc", "d"], ["ab", "abc"], "x", 2),
+        (["stop", "a"], ["stop"], "", 1),
+        (["a", "\n", "\n", "b"], ["\n\n"], "a", 3),
+        (["<think>stop</think>", "a stop"], ["stop"], "a ", 2),
+        (["a ", "b"], ["", "b"], "a ", 2),
+    ],
+)
+def test_fc60_a_stop_string_over_tokens(
+    cluster: Cluster, tools: list[Any], tokens: list[str], stop: list[str], text: str, count: int
+):
+    said, end, usage = both_ways(cluster, script(tokens=tokens), stop=stop, tools=tools)
+    assert (said, end, usage["completion_tokens"]) == (text, "stop", count)
+
+
+def test_fc60_a_stop_string_inside_of_a_call_is_none(cluster: Cluster):
+    answer = ask(cluster, [user(script(tokens=cut(ADD, 3)))], stop=["add", "/tool"], tools=TOOLS).json()
+    assert answer["choices"][0]["finish_reason"] == "tool_calls"
+    assert answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "add"

@@ -86,6 +86,13 @@ def test_silence_asks_for_a_sign_of_life():
     assert asyncio.run(scenario()) == [False, True, False, True]
 
 
+def test_fc84_tokens_that_a_parser_holds_back_do_not_hide_the_silence():
+    stream = stream_of(Clock(), live=True)
+    stream.delta(Delta(request_id="r", attempt=0, text="", token_ids=(1, 2, 3), completion_tokens=3))
+    stream.tick(10.0)
+    assert stream.silent
+
+
 def test_a_reader_that_lets_too_much_pile_up_is_cut_off_once():
     cut: list[float] = []
     clock = Clock()

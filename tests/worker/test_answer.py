@@ -270,19 +270,21 @@ PARTS = st.sampled_from(
 )
 
 
-@given(st.lists(PARTS, max_size=10).map("".join), st.data(), st.booleans())
-def test_fc71_any_cut_and_any_take_over_say_the_same(text, data, parallel):
+@given(st.lists(PARTS, max_size=10), st.data(), st.booleans())
+def test_fc71_any_cut_and_any_take_over_say_the_same(parts, data, parallel):
+    text = "".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     whole, end = answered(text, stop=("aba",), parallel=parallel)
-    said, cut_end = answered(*pieces, stop=("aba",), parallel=parallel)
-    assert said == whole
-    assert cut_end.finish_reason == end.finish_reason
-    shown = data.draw(st.integers(0, len(pieces)))
+    for cut in (parts, pieces, list(text)):
+        said, cut_end = answered(*cut, "", stop=("aba",), parallel=parallel)
+        assert said == whole
+        assert cut_end.finish_reason == end.finish_reason
+    shown = data.draw(st.integers(0, len(parts)))
     first = Answer(chat(stop=("aba",), parallel=parallel), 0.0, SYNTAX)
-    told = [d for output in list(items(*pieces, ""))[: shown + 1] for d in first.feed(output, 0.0)]
+    told = [d for output in list(items(*parts, ""))[: shown + 1] for d in first.feed(output, 0.0)]
     if first.finished is None and shown:
-        before = "".join(pieces[:shown])
+        before = "".join(parts[:shown])
         second = Answer(chat(stop=("aba",), parallel=parallel, resumed=(1,) * shown), 0.0, SYNTAX)
-        told += run(second, items(*pieces[shown:], "", before=before))
+        told += run(second, items(*parts[shown:], "", before=before))
         assert folded(told) == whole

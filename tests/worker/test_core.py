@@ -3,14 +3,17 @@ import contextlib
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from protocol.codec import encode
 from protocol.messages import Accepted, Deltas, Failed, Finished, Generate, Rejected, Started
-from protocol.values import Capacity, ChatMessage, ContentPart, Load, SamplingParams
+from protocol.values import Capacity, ChatMessage, ContentPart, Load, SamplingParams, ToolSpec
 from worker.core import Core
 from worker.engine.base import BaseEngine, EngineBusy, GenerationOutput
 from worker.engine.fake import FakeEngine
-from worker.engine.output import EngineFailed
+from worker.engine.output import EngineFacts, EngineFailed, PromptStuck
+from worker.engine.syntax import configured
+from worker.parsers.base import Syntax
 
 ENDLESS = 'fake:{"tokens": ["a"], "repeat": 100000, "delay_ms": 1}'
 
@@ -575,5 +578,42 @@ def test_a_stream_that_does_not_close_gives_its_place_back_after_a_while(monkeyp
             await wire.until_said("r", Started)
             core.abort("gw", "r")
             await wire.until(lambda: core.held == 0)
+
+    asyncio.run(case())
+
+
+def test_calls_of_a_foreign_engine_are_told_where_the_configuration_names_their_form():
+    async def case():
+        call = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
+        engine = Foreign([GenerationOutput(f"Look.\n{call}")])
+        async with serving(engine) as (core, wire):
+            core.learn(EngineFacts(syntax=configured(Syntax(), "hermes", None)))
+            assert engine.preserve_native_tool_format
+            core.generate("gw", replace(generate("hi"), tools=(ToolSpec(name="add"),)))
+            finished = await wire.until_said("r", Finished)
+            assert finished.finish_reason == "tool_calls"
+            pieces = [piece for m in wire.of("r") for piece in getattr(m, "tool_calls", ())]
+            assert [(p.index, p.name, p.arguments) for p in pieces] == [(0, "add", ""), (0, "", '{"a": 1}')]
+            assert wire.text("r") == "Look."
+
+    asyncio.run(case())
+
+
+def test_tools_are_refused_by_a_model_of_ours_without_a_form_for_them():
+    async def case():
+        async with serving() as (core, wire):
+            core.generate("gw", replace(generate("hi"), tools=(ToolSpec(name="add"),)))
+            assert (await wire.until_said("r", Failed)).code == "unsupported"
+
+    asyncio.run(case())
+
+
+def test_fc62_a_prompt_that_is_never_ready_is_the_requests_fault_and_ends_the_process():
+    async def case():
+        async with serving(Foreign([], at_call=PromptStuck("not ready within 10 s"))) as (core, wire):
+            core.generate("gw", generate("hi"))
+            failed = await wire.until_said("r", Failed)
+            assert (failed.code, failed.message) == ("invalid_request", "not ready within 10 s")
+            assert wire.broken == ["not ready within 10 s"]
 
     asyncio.run(case())

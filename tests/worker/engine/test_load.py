@@ -50,3 +50,16 @@ def test_a_fake_worker_never_imports_mlx():
     program = "import sys, worker.engine.load; print(sorted(m for m in sys.modules if m.startswith('mlx')))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("engine", ["fake", "worker.engine.fake:FakeEngine"])
+@pytest.mark.parametrize("names", [{"tool_parser": "hermse"}, {"reasoning_parser": "a b c"}])
+def test_a_syntax_that_is_unknown_is_explained(engine, names):
+    with pytest.raises(ConfigError, match=r"worker 'w': .*_parser is"):
+        make_engine(WorkerConfig(id="w", model="m", engine=engine, **names), MODELS)
+
+
+def test_the_syntax_of_a_fake_engine_can_be_switched_off():
+    made = make_engine(WorkerConfig(id="w", model="m", engine="fake", tool_parser="none"), MODELS)
+    assert isinstance(made, FakeEngine)
+    assert (made.facts().syntax.has_tools, made.facts().syntax.has_reasoning) == (False, True)

@@ -17,6 +17,11 @@ def test_white_space_before_a_call_is_not_shown():
     assert visible.flush() == ""
 
 
+def test_white_space_at_the_end_behind_a_call_is_not_shown():
+    visible = VisibleText([], calls=True)
+    assert visible.feed("a") + visible.call() + visible.feed("\n") + visible.flush() == "a"
+
+
 def test_white_space_before_more_text_or_the_end_is():
     visible = VisibleText([], calls=True)
     assert visible.feed("a\n") + visible.feed("b \n") == "a\nb"
