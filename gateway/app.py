@@ -7,16 +7,19 @@ from collections.abc import Callable
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway import admin, tokens
+from gateway import admin, listings, tokens
 from gateway.admin import Admin
 from gateway.body import Intake
 from gateway.cluster import Cluster
 from gateway.dialects.anthropic_answer import Messages
 from gateway.dialects.base import Dialect
+from gateway.dialects.ollama import parse_chat, parse_generate
+from gateway.dialects.ollama_answer import Ollama
 from gateway.dialects.openai_chat_answer import ChatCompletions
 from gateway.dialects.openai_completions import Completions
 from gateway.dialects.openai_responses_answer import Responses
 from gateway.generation import Generation
+from gateway.listings import Listings
 from gateway.metrics import Metrics
 from gateway.middleware import Entrance
 from gateway.routes import Pages, routes
@@ -41,10 +44,20 @@ def make_app(
         "/responses": responses,
         "/messages": Messages(drop_billing_line=config.anthropic.drop_billing_line),
     }
-    endpoints = {
-        path: Generation(dialect, cluster, metrics, limits, intake) for path, dialect in dialects.items()
+    others: dict[str, Dialect] = {
+        "/api/chat": Ollama(parse_chat),
+        "/api/generate": Ollama(parse_generate),
+        "/api/v0/chat/completions": ChatCompletions(),
+        "/api/v0/completions": Completions(),
     }
-    paths = routes(Pages(cluster, metrics, responses.store), endpoints) + admin.routes(actions)
+
+    def endpoints(spoken: dict[str, Dialect]) -> dict[str, Generation]:
+        return {
+            path: Generation(dialect, cluster, metrics, limits, intake) for path, dialect in spoken.items()
+        }
+
+    paths = routes(Pages(cluster, metrics, responses.store), endpoints(dialects)) + admin.routes(actions)
+    paths += listings.routes(Listings(cluster, intake), endpoints(others))
     paths += tokens.routes(cluster, intake, drop_billing_line=config.anthropic.drop_billing_line)
     router = Router(paths, redirect_slashes=False, default=_unknown_url)
 

@@ -12,7 +12,6 @@ from starlette.types import Receive, Scope, Send
 from gateway.body import Intake, client_closed, wait_for_disconnect, waits_for_model
 from gateway.choices import Choices, generates
 from gateway.cluster import Cluster
-from gateway.dialects import sse
 from gateway.dialects.base import Answered, Asked, Dialect, Identity, Writer
 from gateway.metrics import Metrics
 from gateway.middleware import Reply
@@ -104,7 +103,7 @@ class Generation:
             raise choices.error
         if choices.gone:
             raise client_closed()
-        headers = sse.HEADERS + _origin(choices, reply)
+        headers = self._dialect.stream_headers + _origin(choices, reply)
         choices.writing(reply.cut)
         await reply.send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._write_events(

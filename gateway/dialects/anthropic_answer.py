@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.dialects import sse
 from gateway.dialects.anthropic_messages import parse
 from gateway.dialects.base import Answered, Asked, Identity
 from gateway.dialects.blocks import Block, Blocks, Kind, Step
@@ -131,7 +132,7 @@ def _stop(finished: Finished) -> dict[str, Any]:
 
 
 def _whole_block(identity: Identity, block: Block) -> dict[str, Any]:
-    given = _arguments(block.text) if block.kind is Kind.TOOL_CALL else {}
+    given = block.arguments if block.kind is Kind.TOOL_CALL else {}
     return _block(identity, block, block.text, given)
 
 
@@ -144,17 +145,10 @@ def _block(identity: Identity, block: Block, text: str, given: dict[str, Any]) -
     return {"type": "tool_use", "id": call_id, "name": block.name, "input": given}
 
 
-def _arguments(text: str) -> dict[str, Any]:
-    """The arguments of a call as the object that clients need; what is none is handed over as it stands."""
-    try:
-        found = msgspec.json.decode(text or "{}")
-    except (msgspec.DecodeError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {"arguments": text}
-
-
 class Messages:
     """The dialect."""
+
+    stream_headers = sse.HEADERS
 
     def __init__(self, *, drop_billing_line: bool) -> None:
         self._drop_billing_line = drop_billing_line

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gateway.failures import Headers
 from gateway.pieces import Piece
 from protocol.errors import ClusterError
 from protocol.messages import Finished
@@ -73,6 +74,8 @@ class Writer(Protocol):
 
 class Dialect(Protocol):
     """One way to speak HTTP about generation."""
+
+    stream_headers: Headers
 
     def parse(self, body: bytes) -> Asked:
         """Raises `ClusterError`."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
+
+import msgspec
 
 from gateway.pieces import Piece
 
@@ -37,6 +40,15 @@ class Block:
     def text(self) -> str:
         """What was said, thought, or given as arguments, so far."""
         return "".join(self.parts)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Those of a call as an object, which some clients need; text that is none as it stands."""
+        try:
+            found = msgspec.json.decode(self.text or "{}")
+        except (msgspec.DecodeError, RecursionError):
+            found = None
+        return found if isinstance(found, dict) else {"arguments": self.text}
 
 
 class Blocks:

@@ -37,6 +37,8 @@ def usage_object(usage: Usage) -> dict[str, Any]:
 class ChatCompletions:
     """The dialect."""
 
+    stream_headers = sse.HEADERS
+
     def parse(self, body: bytes) -> ChatRequest:
         return parse(body)
 

@@ -109,6 +109,8 @@ def _echo(fields: Fields, prompts: tuple[Prompt, ...]) -> bool:
 class Completions:
     """The dialect."""
 
+    stream_headers = sse.HEADERS
+
     def parse(self, body: bytes) -> CompletionRequest:
         return parse(body)
 

@@ -228,6 +228,8 @@ def _usage_object(usage: Usage) -> dict[str, Any]:
 class Responses:
     """The dialect. Owns the responses that it keeps."""
 
+    stream_headers = sse.HEADERS
+
     def __init__(self) -> None:
         self.store = ResponseStore()
 
