@@ -216,6 +216,8 @@ class Server:
             for link in self._links.values():
                 if link.is_silent(heartbeat.lost_s):
                     self.lost(link.gateway, f"its gateway was silent for {heartbeat.lost_s} s")
+            if getattr(self._engine, "failed", False) and not self._life.leaving:
+                self._leave(ExitCode.FAULT, "the engine failed, and no request was there to hear it")
             self._beat()
 
     def _beating_ended(self, task: asyncio.Task[None]) -> None:

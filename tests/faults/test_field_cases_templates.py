@@ -39,10 +39,12 @@ def serving(folder: Path) -> Any:
     return running(config_text(table), "w-1", patience_s=MLX_S)
 
 
-def ask(cluster: Cluster, *turns: tuple[str, str], **fields: Any) -> httpx.Response:
+def ask(
+    cluster: Cluster, *turns: tuple[str, str], patience_s: float = MLX_S, **fields: Any
+) -> httpx.Response:
     messages = [{"role": role, "content": content} for role, content in turns]
     body = {"model": "small", "messages": messages, "max_tokens": 2, **fields}
-    return httpx.post(cluster.url() + "/v1/chat/completions", json=body, timeout=MLX_S)
+    return httpx.post(cluster.url() + "/v1/chat/completions", json=body, timeout=patience_s)
 
 
 def test_fc62_what_a_template_refuses_is_a_400_in_its_own_words(tmp_path: Path):
@@ -74,3 +76,10 @@ def test_fc62_a_template_that_never_ends_costs_its_request_and_the_process(tmp_p
         assert "not ready within 10 s" in stuck.json()["error"]["message"]
         assert cluster.wait_exit("w-1") == ExitCode.FAULT
         assert "Traceback" not in cluster.log("w-1")
+
+
+def test_fc62_a_template_that_never_ends_is_found_although_its_client_left(tmp_path: Path):
+    with serving(make_model(tmp_path / "m", template=LOOPING)) as cluster:
+        with pytest.raises(httpx.ReadTimeout):
+            ask(cluster, ("user", "a"), ("assistant", "b"), patience_s=0.5)
+        assert cluster.wait_exit("w-1") == ExitCode.FAULT
