@@ -25,9 +25,10 @@ from gateway.client import Wire
 from gateway.cluster import Cluster
 from gateway.connection import Connection, end_overdue
 from gateway.patience import KEEP_ALIVE_S
-from protocol import config, logs
+from protocol import logs
 from protocol.addresses import SUPERVISOR, AddressError, Home
 from protocol.config import LOCAL, ClusterConfig, ConfigError, GatewayConfig
+from protocol.configfile import read_config
 from protocol.errors import ClusterError, ErrorCode
 from protocol.folders import leave_socket_folder
 from protocol.keys import KeyFileError, read_admin_key
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     home = Home.from_environment(os.environ)
     try:
-        cluster_config = _read_config(options.config)
+        cluster_config = read_config(options.config)
         gateway = cluster_config.gateway_named(options.id)
         logs.set_up(cluster_config.log, gateway.id, home.log(gateway.id))
         logging.getLogger("uvicorn").setLevel(logging.ERROR)
@@ -76,13 +77,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--config", type=Path, required=True, help="the cluster.toml")
     parser.add_argument("--id", required=True, help="the id of a gateway in it")
     return parser.parse_args(arguments)
-
-
-def _read_config(path: Path) -> ClusterConfig:
-    try:
-        return config.parse(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise StartError(f"{path} cannot be read: {error}") from error
 
 
 class _Gateway:
@@ -174,7 +168,7 @@ class _Gateway:
 
         The number of configured workers. Raises `ConfigError` and `StartError`.
         """
-        cluster.reconfigure(_read_config(self._path))
+        cluster.reconfigure(read_config(self._path))
         self._read_home(cluster)
         count = len(cluster.catalog.configured)
         logger.info("read the configuration again: %d workers", count)

@@ -122,6 +122,8 @@ def split_http(address: str) -> tuple[str, int]:
 
     Raises `AddressError`.
     """
+    if "://" in address:
+        raise AddressError(f"{address!r} is no address: leave out {address.partition('://')[0]}://")
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit() or int(port) > 65535:
         raise AddressError(f"{address!r} is no address: write HOST:PORT, for example 127.0.0.1:8000")

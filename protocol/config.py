@@ -355,8 +355,8 @@ def _check_worker(worker: WorkerConfig) -> None:
             raise ConfigError(f"{where}: {what} is not available in this version; remove it")
     if worker.engine not in ENGINES and _CLASS_PATH.match(worker.engine) is None:
         raise ConfigError(
-            f"{where}: engine {worker.engine!r} is neither one of {', '.join(ENGINES)}"
-            " nor of the form package.module:Class"
+            f"{where}: engine {worker.engine!r} is unknown;"
+            f" write one of {', '.join(ENGINES)}, or package.module:Class"
         )
     if worker.node != LOCAL:
         raise ConfigError(

@@ -20,8 +20,12 @@ def explain(complaint: str, raw: dict[str, Any], keys: Collection[str]) -> str:
         words += [f"did you mean `{near[0]}`?"] if near else ["remove it"]
     elif "matching regex" in complaint:
         words = [_ID_RULE, complaint.partition(" - ")[2]]
-    elif "`$.version`" in complaint:
+    elif "`$.version`" in complaint or "field `version`" in complaint:
         words.append("this version of Studiofleet reads `version = 1`")
+    elif "got `str`" in complaint:
+        words.append("write it without quotes")
+    elif "`str`, got" in complaint:
+        words.append("write it in quotes")
     if (entry := _ENTRY.search(complaint)) is not None:
         words.append(f"that is {entry[1][:-1]} {_id_of(raw, entry[1], int(entry[2]))}")
     return "; ".join(words)

@@ -13,7 +13,8 @@ from types import FrameType
 
 from protocol import logs
 from protocol.addresses import AddressError, Home, models_folder
-from protocol.config import ClusterConfig, ConfigError, LogConfig, WorkerConfig, parse
+from protocol.config import ClusterConfig, ConfigError, LogConfig, WorkerConfig
+from protocol.configfile import read_config
 from protocol.folders import leave_socket_folder, private_folder, socket_folder
 from protocol.locks import LockHeldError, locked
 from protocol.states import ExitCode
@@ -31,7 +32,7 @@ def main() -> None:
     logs.set_up(LogConfig(), arguments.id, home.log(arguments.id))
     try:
         code = _run(arguments.config, arguments.id, home)
-    except (ConfigError, AddressError, LockHeldError, OSError, UnicodeDecodeError) as error:
+    except (ConfigError, AddressError, LockHeldError, OSError) as error:
         logger.error("worker %s cannot start: %s", arguments.id, error)
         code = ExitCode.MISCONFIGURED
     except _StoppedError:
@@ -55,7 +56,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _run(path: Path, worker_id: str, home: Home) -> ExitCode:
-    config = parse(path.read_text(encoding="utf-8"))
+    config = read_config(path)
     worker = config.worker_named(worker_id)
     logs.set_up(config.log, worker_id, home.log(worker_id))
     private_folder(home.run)

@@ -19,11 +19,11 @@ from clusterctl.bootunits import (
     stop_limit_s,
     unit_name,
 )
-from clusterctl.configfile import read_config
 from clusterctl.control import NAME
 from clusterctl.launching import settled_environment
 from clusterctl.options import config_option, json_option, places, reported, taught
 from protocol.addresses import Home
+from protocol.configfile import read_config
 
 _ANSWER_S = 30.0
 _MANAGERS = {"systemd": Systemd, "launchd": Launchd}

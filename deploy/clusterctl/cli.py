@@ -24,6 +24,7 @@ from clusterctl.options import (
     taught,
 )
 from protocol import __version__, logs
+from protocol.configfile import read_config, read_text
 
 _LOOK_OR_END = "to look: clusterctl status; to end it: clusterctl down"
 _HTTP = "127.0.0.1:8000"
@@ -72,9 +73,9 @@ def init(http: str | None, workers: int | None, config_file: Path | None) -> Non
     if configfile.create_config(path, text):
         click.echo(f"{path} is written; to start: clusterctl up --wait")
         return
-    configfile.read_config(path)
+    read_config(path)
     asked = http is not None or workers is not None
-    if asked and configfile.read_text(path) != text:
+    if asked and read_text(path) != text:
         raise edits.EditError(f"{path} is there already and differs; edit it, or remove it first")
     click.echo(f"unchanged: {path} is there already")
 
@@ -101,7 +102,7 @@ def up(wait: bool, foreground: bool, timeout: float, config_file: Path | None) -
     if wait and foreground:
         raise click.UsageError("--wait returns and --foreground stays: choose one")
     home, path = places(config_file)
-    config = configfile.read_config(path)
+    config = read_config(path)
     operations.make_folders(home)
     if foreground:
         logs.set_up(msgspec.structs.replace(config.log, level="info"), NAME, home.log(NAME))
@@ -143,7 +144,7 @@ def down(config_file: Path | None) -> None:
 def status(as_json: bool, config_file: Path | None) -> None:
     """Show what runs, and how it goes. Succeeds whenever it could look."""
     home, path = places(config_file)
-    found = operations.read_status(home, configfile.read_config(path))
+    found = operations.read_status(home, read_config(path))
     if as_json:
         output.show_json(found)
     else:

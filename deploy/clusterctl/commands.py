@@ -14,12 +14,13 @@ from typing import Any
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
-from clusterctl import configfile, draining, output
+from clusterctl import draining, output
 from clusterctl.logs import Choice, Entry, TimeError, merged, moment
 from clusterctl.operations import RefusedError
 from clusterctl.options import config_option, going_on, json_option, places, reported, taught
 from clusterctl.tails import Tail, ids_in
 from protocol.config import ClusterConfig, ConfigError
+from protocol.configfile import read_config
 
 _LINES = 100
 _LOOK_S = 0.25
@@ -30,7 +31,7 @@ _SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 def complete_ids(context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
     """For the shell: ids from the configuration; a shell that completes is no place to complain."""
     with contextlib.suppress(ConfigError, OSError):
-        config = configfile.read_config(places(context.params.get("config_file"))[1])
+        config = read_config(places(context.params.get("config_file"))[1])
         return [CompletionItem(name) for name in _ids(config) if name.startswith(begun)]
     return []
 
@@ -67,7 +68,7 @@ def drain(process_id: str, timeout: float | None, wait: bool, config_file: Path 
     The process goes on, with its model loaded. A restart of the process ends the drain, too.
     """
     home, path = places(config_file)
-    config = configfile.read_config(path)
+    config = read_config(path)
     worker = config.worker_named(process_id)
     changed = draining.drain(home, config, worker.id, timeout)
     if wait:
@@ -90,7 +91,7 @@ def drain(process_id: str, timeout: float | None, wait: bool, config_file: Path 
 def undrain(process_id: str, config_file: Path | None) -> None:
     """Let a drained worker take requests again."""
     home, path = places(config_file)
-    config = configfile.read_config(path)
+    config = read_config(path)
     worker = config.worker_named(process_id)
     if draining.undrain(home, config, worker.id):
         click.echo(f"{worker.id} takes requests again")
@@ -119,7 +120,7 @@ def restart(process_id: str, timeout: float | None, wait: bool, config_file: Pat
     or failed is started at once.
     """
     home, path = places(config_file)
-    config = configfile.read_config(path)
+    config = read_config(path)
     if process_id not in _ids(config):
         raise RefusedError(f"there is no process {process_id!r}; configured: {', '.join(_ids(config))}")
     old_pid = draining.restart(home, path, config, process_id, timeout)
@@ -161,7 +162,7 @@ def logs(
     home, path = places(config_file)
     there = ids_in(home.logs)
     if unknown := [process_id for process_id in process_ids if process_id not in there]:
-        known = there or _ids(configfile.read_config(path))
+        known = there or _ids(read_config(path))
         raise RefusedError(f"there is no log of {', '.join(unknown)}; known are: {', '.join(known)}")
     choice = Choice(_moment(chosen["since"]), chosen["request_id"])
     last = chosen["lines"]

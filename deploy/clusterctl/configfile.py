@@ -1,4 +1,4 @@
-"""`cluster.toml` on the disk: read, and changed under a lock, whole or not at all."""
+"""`cluster.toml` on the disk, changed under a lock, whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,30 +9,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from protocol.config import ClusterConfig, ConfigError, parse
+from protocol.configfile import read_text
 from protocol.locks import folder_locked
 
 _NEW_MODE = 0o600
-
-
-def read_config(path: Path) -> ClusterConfig:
-    """Raises `ConfigError`, which names the file."""
-    try:
-        return parse(read_text(path))
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
-
-
-def read_text(path: Path) -> str:
-    """Raises `ConfigError` when there is no such file, or it is no text."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise ConfigError("there is no such file; make one with: clusterctl init") from error
-    except IsADirectoryError as error:
-        raise ConfigError("it is a folder; remove it, or name a file with --config") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"it cannot be read: {error}") from error
 
 
 def change_config(path: Path, change: Callable[[str], str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from protocol.config import ConfigError as WrongConfigError
 from protocol.locks import LockHeldError
 
 P = ParamSpec("P")
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Exit(IntEnum):
@@ -42,7 +44,8 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
             output.say(f"refused: {error}")
             sys.exit(Exit.REFUSED)
         except (operations.OperationError, LockHeldError, OSError) as error:
-            output.say(f"failed: {error}")
+            full = isinstance(error, OSError) and error.errno in _FULL
+            output.say(f"failed: {error}; make room on the disk" if full else f"failed: {error}")
             sys.exit(Exit.FAILED)
         except KeyboardInterrupt:
             output.say("interrupted")

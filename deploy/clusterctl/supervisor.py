@@ -21,7 +21,6 @@ from typing import assert_never
 from clusterctl import supervision
 from clusterctl.admin import observe_ready
 from clusterctl.children import Children, Command, record_own
-from clusterctl.configfile import read_config
 from clusterctl.control import NAME, ControlServer, Reply, Request, view_of
 from clusterctl.launching import command_of, specs_of
 from clusterctl.orphans import take_orphans
@@ -31,6 +30,7 @@ from clusterctl.sweeping import set_down_marks, sweep_process
 from clusterctl.wakeups import signal_wakeups
 from protocol.addresses import Home
 from protocol.config import ClusterConfig, ConfigError
+from protocol.configfile import read_config
 from protocol.folders import leave_socket_folder, private_folder
 from protocol.locks import locked
 from protocol.states import ExitCode

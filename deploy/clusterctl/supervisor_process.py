@@ -11,12 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from clusterctl.configfile import read_config
 from clusterctl.control import NAME
 from clusterctl.supervisor import Supervisor
 from protocol import logs
 from protocol.addresses import Home
 from protocol.config import ConfigError, LogConfig
+from protocol.configfile import read_config
 from protocol.locks import LockHeldError
 from protocol.states import ExitCode
 

@@ -19,6 +19,8 @@ from clusterctl.options import (
     taught,
 )
 from protocol.config import EMBEDDED, WorkerConfig
+from protocol.configfile import read_config, read_text
+from protocol.models import no_model
 
 
 @click.command(
@@ -89,14 +91,14 @@ def add_worker(
     else:
         click.echo(f"unchanged: {worker_id} is there already")
     if wait:
-        config = configfile.read_config(path)
+        config = read_config(path)
         with going_on(f"{worker_id} goes on starting; to undo it: clusterctl remove-worker {worker_id}"):
             draining.wait_until_serving(home, config, worker_id, timeout, output.say)
             click.echo(draining.first_token(home, config, worker_id))
 
 
 def _preview(path: Path, entry: dict[str, Any]) -> None:
-    text = configfile.read_text(path)
+    text = read_text(path)
     changed, worker = edits.add_worker(text, entry)
     if changed == text:
         click.echo(f"unchanged: {worker.id} is there already")
@@ -113,10 +115,9 @@ def _entry(given: dict[str, Any]) -> dict[str, Any]:
         values["engine_options"] = dict(edits.option(text) for text in values["engine_options"])
     if values.get("engine", "batched") == "batched" and values["model"] != EMBEDDED:
         folder = Path(values["model"]).expanduser()
-        if not values["model"] or not folder.is_dir():
-            raise edits.EditError(
-                f"there is no model folder {values['model']!r}; give a folder in MLX format, or {EMBEDDED!r}"
-            )
+        why = no_model(folder) if values["model"] else "--model is empty; give a model folder"
+        if why:
+            raise edits.EditError(why)
         values["model"] = str(folder.absolute())  # the worker runs in another folder
     return {field: values[field] for field in WorkerConfig.__struct_fields__ if field in values}
 
@@ -135,7 +136,7 @@ def _entry(given: dict[str, Any]) -> dict[str, Any]:
 def remove_worker(worker_id: str, config_file: Path | None) -> None:
     """End a worker, once its requests are finished, and take it out of the configuration."""
     home, path = places(config_file)
-    config = configfile.read_config(path)
+    config = read_config(path)
     known = any(worker.id == worker_id for worker in config.workers)
     if known:
         configfile.change_config(path, lambda text: edits.remove_worker(text, worker_id))
@@ -155,7 +156,7 @@ def remove_worker(worker_id: str, config_file: Path | None) -> None:
 @reported
 def list_workers(as_json: bool, config_file: Path | None) -> None:
     """Show the configured workers."""
-    config = configfile.read_config(places(config_file)[1])
+    config = read_config(places(config_file)[1])
     if as_json:
         output.show_json(output.list_document(config))
     else:

@@ -103,6 +103,7 @@ def test_the_same_worker_twice_is_unchanged_and_another_is_refused(run):
 def test_a_folder_is_written_with_its_whole_path(run, tmp_path, monkeypatch):
     run("init", "--workers", "0")
     (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.safetensors").touch()
     monkeypatch.chdir(tmp_path)
     run("add-worker", "--model", "model")
     assert json.loads(run("list", "--json"))["workers"][0]["model"] == str(tmp_path / "model")
@@ -253,7 +254,7 @@ def test_logs_are_shown_as_lines_and_as_json(run, config_file):
 def test_a_model_that_is_not_there_is_refused_before_anything_is_written(run, config_file, model):
     run("init")
     before = config_file.read_text()
-    assert "there is no model folder" in run("add-worker", "--model", model, code=3)
+    assert "model folder" in run("add-worker", "--model", model, code=3)
     assert config_file.read_text() == before
 
 

@@ -1,7 +1,8 @@
 import pytest
 
-from clusterctl.configfile import change_config, create_config, read_config
+from clusterctl.configfile import change_config, create_config
 from protocol.config import ConfigError
+from protocol.configfile import read_config
 
 TEXT = 'version = 1\n[gateway]\nid = "g"\nhttp = "127.0.0.1:0"\n'
 

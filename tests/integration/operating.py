@@ -17,9 +17,9 @@ import httpx
 import msgspec
 import psutil
 
-from clusterctl.configfile import read_config
 from clusterctl.operations import read_status
 from protocol.addresses import Home
+from protocol.configfile import read_config
 from tests.integration.cluster import wait_for
 
 CLUSTERCTL = [sys.executable, "-P", "-m", "clusterctl.cli"]

@@ -54,7 +54,7 @@ def test_the_served_name_defaults_to_the_last_part(model: str, name: str):
         (LEAST + "htpp = 1", "unknown field `htpp` - at `\\$.gateway`"),
         (LEAST + WORKER + "max_num_seqs = 0", r"\$\.workers\[0\]\.max_num_seqs"),
         (LEAST + WORKER + 'engine = "serial"', "serial is not available in this version"),
-        (LEAST + WORKER + 'engine = "quick"', "neither one of batched, fake nor of the form"),
+        (LEAST + WORKER + 'engine = "quick"', "is unknown; write one of batched, fake, or package"),
         (LEAST + WORKER + 'node = "studio-2"', "every worker is 'local'"),
         (LEAST + WORKER + 'residency = "sometimes"', "Invalid enum value 'sometimes'"),
         (LEAST + WORKER + 'adapter = "x"', "adapter is not available in this version"),

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from protocol.config import EMBEDDED, WorkerConfig
+from protocol.models import no_model
 from worker.engine.limits import Limits
 from worker.engine.loading import LoadedModel, Loader
 from worker.engine.sequence import Stepper
@@ -35,10 +36,8 @@ class BatchedEngine(TextEngine):
     ) -> None:
         """`model` is a folder, or `embedded`, which is kept beneath `models`. Raises `ValueError`."""
         folder = None if model == EMBEDDED else Path(model).expanduser()
-        if folder is not None and not folder.is_dir():
-            raise ValueError(
-                f"there is no model folder at {folder}; give a folder in MLX format, or 'embedded'"
-            )
+        if folder is not None and (why := no_model(folder)):
+            raise ValueError(why)
         super().__init__(
             name or Path(model).name,
             Limits(max_num_seqs, max_waiting, kv_tokens),

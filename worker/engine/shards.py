@@ -51,7 +51,7 @@ def open_shards(folder: Path) -> tuple[Shard, ...]:
                 f"{folder / INDEX} lacks {name}, which it names; copy the whole model to {folder}"
             )
     if not files:
-        raise ValueError(_no_weights(folder))
+        raise ValueError(f"{folder / INDEX} names no file; copy the whole model there")
     shards = tuple(open_shard(file) for file in files)
     _check_tensors(index, shards)
     return shards
@@ -130,13 +130,3 @@ def _check_tensors(index: dict[str, str], shards: Iterable[Shard]) -> None:
             raise ValueError(
                 f"{folder / name} is damaged: it lacks {tensor!r}, which {INDEX} names; copy the file again"
             )
-
-
-def _no_weights(folder: Path) -> str:
-    others = [file.name for kind in ("*.gguf", "*.bin", "*.pth", "*.pt") for file in folder.glob(kind)]
-    if others:
-        return (
-            f"{folder} holds no model*.safetensors, and {others[0]} is no format of MLX; convert the model:"
-            " mlx_lm.convert --hf-path MODEL --mlx-path FOLDER, or take one that is converted"
-        )
-    return f"{folder} holds no model*.safetensors; copy the whole model there"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from protocol.models import no_model
 from worker.engine.documents import DESCRIBING, TEMPLATES, check_leftovers, check_tokenizer, read_config
 from worker.engine.shards import Shard, open_shards
 
@@ -54,8 +55,8 @@ class ModelFolder:
 
 def open_folder(path: Path) -> ModelFolder:
     """The model folder at `path`. Raises `ValueError` that names what is missing or damaged."""
-    if not path.is_dir():
-        raise ValueError(f"there is no model folder at {path}; give the path of a folder in MLX format")
+    if why := no_model(path):
+        raise ValueError(why)
     check_leftovers(path)
     config = read_config(path)
     weights = open_shards(path)
