@@ -99,10 +99,14 @@ class Catalog:
         return any(view.capacity.on_demand for view in self.workers_of(model) if view.connection)
 
     def is_loading(self, model: str, now: float) -> bool:
-        """Whether nobody serves the model yet, but a load goes on, and moves."""
+        """Whether nobody serves the model yet, but a load moves on, or room is being made for it."""
         there = [view for view in self.workers_of(model) if view.connection]
+        making_room = {view.node for view in self._registry.views() if view.makes_room}
         return not any(view.is_ready for view in there) and any(
-            view.state in _LOADING and now - view.moved_at < STALLED_S for view in there
+            now - view.moved_at < STALLED_S
+            if view.state in _LOADING
+            else view.state == WorkerState.IDLE and view.node in making_room
+            for view in there
         )
 
     def state(self, model: str) -> Literal["loaded", "loading", "not-loaded"]:

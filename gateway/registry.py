@@ -261,6 +261,8 @@ class Registry:
                 state=WorkerState.STOPPED,
                 load=Load(),
                 unconfirmed=0,
+                resident_mb=0,
+                makes_room=False,
                 progress=None,
                 last_error=error or view.last_error,
             )

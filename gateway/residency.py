@@ -16,6 +16,8 @@ LEAST_PATIENCE_S = 5.0
 """A request for a model without room waits at least so long before a model that is in use makes room."""
 LEAST_STAY_S = 5.0
 """A model in use keeps its place at least so long."""
+RECENT_S = 2.0
+"""A model that was used less than this ago is in use."""
 FULL_S = 1.0
 """A further replica is loaded when requests have waited so long for the others."""
 ORDER_S = 2.0
@@ -176,7 +178,7 @@ class _Decision:
     def _victims(self, node: _Node, missing_mb: int, *, in_use: bool) -> list[WorkerView]:
         """The least recently used that give so much together, and none that is not needed for it."""
         found = [view for view in self.there if view.node == node.name and self._may_go(view, in_use=in_use)]
-        found.sort(key=lambda view: (view.taken > 0, view.state_since if view.taken else view.used_at))
+        found.sort(key=self._worth)
         chosen: list[WorkerView] = []
         for view in found:
             if sum(victim.resident_mb for victim in chosen) < missing_mb:
@@ -191,8 +193,18 @@ class _Decision:
             return False
         if view.state not in (WorkerState.READY, WorkerState.DRAINING):
             return False
-        is_waited_for = view.is_ready and view.card.name in self.wanted
-        return (not view.taken and not is_waited_for) or (in_use and self._has_had_its_turn(view))
+        return not self._is_in_use(view) or (in_use and self._has_had_its_turn(view))
+
+    def _worth(self, view: WorkerView) -> tuple[bool, float]:
+        """The least goes first: of idle ones the last use tells, of those in use the time they had."""
+        return (True, view.state_since) if self._is_in_use(view) else (False, view.used_at)
+
+    def _is_in_use(self, view: WorkerView) -> bool:
+        """Also between two requests, where a load takes longer than such a pause."""
+        if view.taken or not view.is_ready:
+            return view.taken > 0
+        is_recent = self.now - view.used_at < min(RECENT_S, view.load_s)
+        return is_recent or view.card.name in self.wanted
 
     def _has_had_its_turn(self, view: WorkerView) -> bool:
         """It was there for a while, and those for whom it was loaded are served."""

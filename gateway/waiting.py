@@ -59,7 +59,7 @@ class WaitingRoom:
     def expired(self, model: str, now: float) -> list[tuple[str, ClusterError]]:
         """Requests that waited too long, with what to say to them.
 
-        While the model is being loaded, and moves on, nobody waits too long.
+        While its load moves on, or others make room for it, nobody waits too long.
         """
         line = self._line(model)
         line.pass_time(now, stands=self._catalog.is_loading(model, now))

@@ -83,6 +83,7 @@ class Residence:
     async def run(self) -> None:
         """Load and free it, until cancelled. Raises what keeps it from being loaded."""
         await run_blocking_startup_work(self._inspect)
+        self._said(True)
         if self.on_demand:
             self._settle()
         while True:

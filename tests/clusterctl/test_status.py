@@ -134,6 +134,12 @@ def test_only_processes_that_serve_are_ready():
     assert ready_pids([state]) == {"g": 1, "a": 2}
 
 
+def test_a_worker_that_has_been_idle_for_a_while_counts_as_one_that_was_ready():
+    idle = WorkerView(id="a", state="idle", pid=2, state_age_s=9.9)
+    assert ready_pids([AdminState(workers=(idle,))]) == {}
+    assert ready_pids([AdminState(workers=(msgspec.structs.replace(idle, state_age_s=10.0),))]) == {"a": 2}
+
+
 def test_a_cluster_has_arrived_when_all_serve():
     seen = WorkerView(id="w", state="ready", pid=7)
     assert judge(picture(process("g"), process("w"), workers=(seen,)))[0] is Outcome.READY

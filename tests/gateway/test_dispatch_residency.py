@@ -139,6 +139,23 @@ def test_fc37_a_load_that_stands_still_is_not_waited_for_for_ever():
     assert outlet.code == "queue_timeout"
 
 
+def test_nobody_waits_too_long_while_room_is_being_made():
+    fleet = Fleet(queue=QueueConfig(timeout_s=20.0))
+    join(fleet, "a")
+    join(fleet, "b", model="other", state="ready")
+    outlet = fleet.ask("r")
+    for _ in range(100):
+        beat(fleet, "a", "idle")
+        beat(fleet, "b", "draining", makes_room=True)
+        fleet.pass_time(1.0)
+    assert outlet.ends == 0
+    for _ in range(25):
+        beat(fleet, "a", "idle")
+        beat(fleet, "b", "ready")
+        fleet.pass_time(1.0)
+    assert outlet.code == "queue_timeout"
+
+
 def test_the_clients_own_time_runs_while_the_model_is_loaded():
     fleet = Fleet()
     join(fleet, "a")

@@ -101,6 +101,19 @@ def test_a_model_that_serves_or_is_waited_for_does_not_make_room_at_once():
     assert decide([worker("a"), ready("b"), ready("c")], {"a": 2.0, "b": 0.1, "c": 0.1}) == []
 
 
+def test_a_model_that_was_just_used_is_in_use_unless_it_loads_faster_than_that():
+    other = ready("c", on_demand=False)
+    recent = ready("b", used_at=NOW - 1.9, load_s=10.0)
+    assert decide([worker("a"), other, recent], {"a": 4.0}) == []
+    assert decide([worker("a"), other, recent], {"a": 6.0}) == [Unload("b", drain=True)]
+    assert decide([worker("a"), other, ready("b", used_at=NOW - 2.1, load_s=10.0)]) == [
+        Unload("b", drain=False)
+    ]
+    assert decide([worker("a"), other, ready("b", used_at=NOW - 0.2, load_s=0.1)]) == [
+        Unload("b", drain=False)
+    ]
+
+
 def test_a_model_that_is_always_loaded_never_makes_room():
     assert decide([worker("a"), ready("b", on_demand=False), ready("c", on_demand=False)], {"a": 99.0}) == []
 

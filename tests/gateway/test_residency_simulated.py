@@ -95,3 +95,12 @@ def test_what_fits_together_is_loaded_once():
     rng = random.Random(3)
     run(world, [(rng.uniform(0, 60), rng.choice("ab"), rng.randrange(2)) for _ in range(200)], 60.0)
     assert [worker.loads for worker in world.workers.values()] == [1, 1]
+
+
+def test_three_models_in_steady_use_with_room_for_two_are_not_loaded_for_each_request():
+    world = World({name: Model(40, 4.0, 0.1) for name in "abc"}, 100)
+    arrivals = [(number / 5, "abc"[number % 3], 0) for number in range(600)]  # 120 s
+    run(world, arrivals, 200.0)
+    check_stays(world)
+    assert sum(worker.loads for worker in world.workers.values()) <= 2 * 120 / (LEAST_STAY_S + 4.0)
+    assert max(world.gateways[0].waits) < 2 * longest_turn_s(world)
