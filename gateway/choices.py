@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 
 from gateway.cluster import Cluster
 from gateway.dialects.base import Asked, total
-from gateway.registry import WorkerView
-from gateway.stream import Stream, Waker
-from protocol.errors import ClusterError
+from gateway.stream import Group, Stream
 from protocol.messages import Generate
 from protocol.values import Usage
 
@@ -37,16 +35,16 @@ def generates(asked: Asked, request_id: str, model: str, seed: int, time_left_s:
     ]
 
 
-class Choices:
+class Choices(Group):
     """The streams of all answers as one. Call `close` in any case."""
 
     def __init__(self, cluster: Cluster, asked: Asked, *, waits: bool | None) -> None:
         """`waits`: for a model that is not loaded; None: as configured."""
+        super().__init__()
         self._cluster = cluster
         self._n = asked.n
         self._live = asked.stream
         self._waits = waits
-        self._waker = Waker()
         self._ids: list[str] = []
         self.streams: list[Stream] = []
 
@@ -58,7 +56,7 @@ class Choices:
                 request,
                 share,
                 live=self._live,
-                waker=self._waker,
+                group=self,
                 waits=self._waits,
                 further=bool(self.streams),
             )
@@ -69,40 +67,9 @@ class Choices:
         for request_id in self._ids:
             self._cluster.close(request_id)
 
-    async def changed(self) -> None:
-        """Wait for news of any. What came before the call is none: look first."""
-        await self._waker.changed()
-
-    @property
-    def worker(self) -> WorkerView | None:
-        """Where the first one is that began."""
-        return next((stream.worker for stream in self.streams if stream.worker is not None), None)
-
-    @property
-    def prompt(self) -> Usage:
-        """The tokens of the prompt of the first one that began."""
-        return next((stream.prompt for stream in self.streams if stream.worker is not None), Usage())
-
-    @property
-    def error(self) -> ClusterError | None:
-        """What ends all of them, as an answer with a hole is none."""
-        return next((stream.error for stream in self.streams if stream.error is not None), None)
-
-    @property
-    def gone(self) -> bool:
-        return any(stream.gone for stream in self.streams)
-
-    @property
-    def silent(self) -> bool:
-        return any(stream.silent for stream in self.streams)
-
     @property
     def overrun(self) -> bool:
         return any(stream.overrun for stream in self.streams)
-
-    @property
-    def is_over(self) -> bool:
-        return all(stream.is_over for stream in self.streams) or self.gone or self.error is not None
 
     @property
     def usage(self) -> Usage:
@@ -122,11 +89,6 @@ class Choices:
         if len(self.streams) > 1:
             told |= {"choices": len(self.streams), "completion_tokens": self.usage.completion_tokens}
         return told
-
-    def leave(self) -> None:
-        """The client is gone."""
-        for stream in self.streams:
-            stream.leave()
 
     def writing(self, cut: Callable[[], None]) -> None:
         for stream in self.streams:

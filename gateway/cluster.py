@@ -16,7 +16,7 @@ from gateway.dispatch import Dispatcher
 from gateway.flight import Sent
 from gateway.membership import Membership
 from gateway.registry import Registry, WorkerView
-from gateway.stream import Stream, Waker
+from gateway.stream import Group, Stream
 from protocol import __version__
 from protocol.addresses import is_loopback, split_http
 from protocol.config import ClusterConfig
@@ -71,7 +71,7 @@ class Cluster:
         size: int,
         *,
         live: bool,
-        waker: Waker,
+        group: Group,
         waits: bool | None = None,
         further: bool = False,
     ) -> Stream:
@@ -84,7 +84,7 @@ class Cluster:
         if self.stopping:
             message = "this gateway is shutting down; ask again, or ask another"
             raise ClusterError(ErrorCode.SHUTTING_DOWN, message)
-        stream = Stream(self._limits, self._clock, live=live, waker=waker)
+        stream = Stream(self._limits, self._clock, live=live, group=group)
         self.dispatcher.submit(request, stream, size, self._clock(), waits=waits, further=further)
         self._streams[request.request_id] = stream
         return stream

@@ -17,7 +17,7 @@ from gateway.metrics import Metrics
 from gateway.middleware import Reply
 from protocol.config import LimitsConfig
 from protocol.errors import ClusterError, ErrorCode
-from protocol.messages import Generate
+from protocol.messages import Finished, Generate
 
 logger = logging.getLogger(__name__)
 
@@ -140,33 +140,32 @@ class _News:
         self.choices = choices
         self._writer = writer
         self._began = False
-        self._open = dict(enumerate(choices.streams))
+        self._open = list(enumerate(choices.streams))
 
     def events(self) -> bytes:
         """All that came since the last call; a sign of life where nothing did for long."""
+        choices = self.choices
         events = b""
-        if not self._began and self.choices.worker is not None:
+        if not self._began and choices.worker is not None:
             self._began = True
-            events = self._writer.start(self.choices.prompt)
+            events = self._writer.start(choices.prompt)
         if self._began:
-            events += self._of_streams()
-        if self.choices.error is not None:
-            events += self._writer.fail(self.choices.error)
-        elif not events and self.choices.silent:
+            for index, stream in self._open:
+                for piece in stream.pieces():
+                    events += self._writer.piece(index, piece)
+                if stream.end is not None:
+                    events += self._finish(index, stream.end)
+        if choices.error is not None:
+            events += self._writer.fail(choices.error)
+        elif not events and choices.silent:
             events = self._writer.keepalive()
         return events
 
-    def _of_streams(self) -> bytes:
-        events = b""
-        for index, stream in tuple(self._open.items()):
-            for piece in stream.pieces():
-                events += self._writer.piece(index, piece)
-            if stream.end is not None:
-                events += self._writer.finish(index, stream.end)
-                del self._open[index]
-                if not self._open:
-                    events += self._writer.end(self.choices.usage)
-        return events
+    def _finish(self, index: int, end: Finished) -> bytes:
+        # Not taken out in place: the list is being looked through.
+        self._open = [(number, stream) for number, stream in self._open if number != index]
+        events = self._writer.finish(index, end)
+        return events if self._open else events + self._writer.end(self.choices.usage)
 
 
 async def _watch(receive: Receive, choices: Choices) -> None:

@@ -18,8 +18,13 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     logprobs: tuple[TokenLogprob, ...] = ()
 
 
-def joined(deltas: Iterable[Delta]) -> list[Piece]:
+def joined(deltas: list[Delta]) -> list[Piece]:
     """The deltas as few pieces: nothing is lost, and nothing overtakes anything."""
+    groups = [deltas] if len(deltas) == 1 else _groups(deltas)  # one, while the client keeps up
+    return [piece for group in groups if (piece := _piece(group)) != _NOTHING]
+
+
+def _groups(deltas: list[Delta]) -> list[list[Delta]]:
     groups: list[list[Delta]] = []
     last = 0
     for delta in deltas:
@@ -29,7 +34,7 @@ def joined(deltas: Iterable[Delta]) -> list[Piece]:
             last = 0
         groups[-1].append(delta)
         last = max([last, *present])
-    return [piece for group in groups if (piece := _piece(group)) != _NOTHING]
+    return groups
 
 
 _NOTHING = Piece()

@@ -16,34 +16,63 @@ from protocol.messages import Delta, Finished, Started
 from protocol.values import Usage
 
 
-class Waker:
-    """Wakes the one who waits for news of any of the streams that share it."""
+class Group:
+    """What the streams of one client's request have in common: news of any wakes the one who waits.
+
+    Plain attributes, as they are looked at for each token.
+    """
 
     def __init__(self) -> None:
         self._waiter: asyncio.Future[None] | None = None
+        self._news = False
+        self.worker: WorkerView | None = None
+        """Where the first one is that began."""
+        self.prompt = Usage()
+        """The tokens of its prompt."""
+        self.error: ClusterError | None = None
+        """What ends all of them, as an answer with a hole is none."""
+        self.pending = 0
+        """Streams without an end."""
+        self.silent = False
+        """Nothing was written for so long that a sign of life is due."""
+        self.gone = False
+        """The client left."""
 
     async def changed(self) -> None:
-        """Wait for news. What came before the call is none: look first."""
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        """Wait for news. What came since the last call ended is some, as that may have been in a write."""
+        if not self._news:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        self._news = False
 
     def wake(self) -> None:
+        self._news = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def leave(self) -> None:
+        """The client is gone."""
+        self.gone = True
+        self.wake()
+
+    @property
+    def is_over(self) -> bool:
+        return not self.pending or self.error is not None or self.gone
 
 
 class Stream:
     """One request's answer so far. Everything happens on the event loop."""
 
-    def __init__(self, limits: LimitsConfig, clock: Callable[[], float], *, live: bool, waker: Waker) -> None:
+    def __init__(self, limits: LimitsConfig, clock: Callable[[], float], *, live: bool, group: Group) -> None:
         self._limits = limits
         self._clock = clock
         self._live = live
         self._deltas: list[Delta] = []
-        self._waker = waker
+        self._group = group
+        group.pending += 1
         self._cut: Callable[[], None] | None = None
         self._size = 0
         self._quiet_since = clock()
@@ -52,14 +81,7 @@ class Stream:
         self._first_token_at: float | None = None
         self._attempts = 0
         self.worker: WorkerView | None = None
-        self.prompt = Usage()
-        """The tokens of the prompt, known once a worker has begun."""
         self.end: Finished | None = None
-        self.error: ClusterError | None = None
-        self.gone = False
-        """The client left."""
-        self.silent = False
-        """Nothing was written for so long that a sign of life is due."""
         self.overrun = False
         """The client read too slowly; its connection was cut."""
 
@@ -67,35 +89,39 @@ class Stream:
 
     def started(self, worker: WorkerView, message: Started) -> None:
         self.worker = worker
-        self.prompt = Usage(prompt_tokens=message.prompt_tokens, cached_tokens=message.cached_tokens)
+        if self._group.worker is None:
+            self._group.worker = worker
+            self._group.prompt = Usage(
+                prompt_tokens=message.prompt_tokens, cached_tokens=message.cached_tokens
+            )
         self._started_at = self._clock()
         self._attempts = message.attempt + 1
-        self._wake()
+        self._group.wake()
 
     def delta(self, delta: Delta) -> None:
         if self._first_token_at is None:
             self._first_token_at = self._clock()
         self._deltas.append(delta)
-        size = len(delta.text) + len(delta.reasoning) + sum(len(c.arguments) + 1 for c in delta.tool_calls)
-        if self._live and size:
-            self._size += size
-            self._wake()
+        if self._live:
+            size = len(delta.text) + len(delta.reasoning)
+            for call in delta.tool_calls:
+                size += len(call.arguments) + 1
+            if size:
+                self._size += size
+                self._group.wake()
 
     def finished(self, worker: WorkerView, message: Finished) -> None:
         self.worker = worker
+        self._group.worker = self._group.worker or worker
+        self._group.pending -= 1
         self.end = message
-        self._wake()
+        self._group.wake()
 
     def failed(self, error: ClusterError) -> None:
-        self.error = error
-        self._wake()
+        self._group.error = error
+        self._group.wake()
 
     # --- told by the shell ---
-
-    def leave(self) -> None:
-        """The client is gone."""
-        self.gone = True
-        self._wake()
 
     def tick(self, now: float) -> None:
         """Cut off who lets too much pile up; ask for a sign of life where there is nothing to write."""
@@ -104,14 +130,10 @@ class Stream:
                 self.overrun = True
                 self._cut()
         elif self._live and now - self._quiet_since >= self._limits.keepalive_s:
-            self.silent = True
-            self._wake()
+            self._group.silent = True
+            self._group.wake()
 
     # --- read by the endpoint ---
-
-    @property
-    def is_over(self) -> bool:
-        return self.end is not None or self.error is not None or self.gone
 
     def seconds(self) -> tuple[float | None, float]:
         """To the first token, and until now."""
@@ -150,7 +172,4 @@ class Stream:
 
     def written(self) -> None:
         self._cut = None
-        self.silent = False
-
-    def _wake(self) -> None:
-        self._waker.wake()
+        self._group.silent = False

@@ -64,6 +64,9 @@ class StreamWriter:
         self._head = b"data: " + common[:-1] + b',"choices":['
         self._tail = b',"usage":null}\n\n' if asked.include_usage else b"}\n\n"
         self._plain_end = b',"logprobs":null,"finish_reason":null}]' + self._tail
+        self._deltas = [self._head + b'{"index":%d,"delta":' % index for index in range(asked.n)]
+        self._texts = [delta + b'{"content":' for delta in self._deltas]
+        self._text_end = b"}" + self._plain_end
         self._idle = 0
 
     def start(self, usage: Usage) -> bytes:
@@ -78,10 +81,11 @@ class StreamWriter:
             text = _encode(piece.reasoning)
             # Under both names that clients read.
             chunks = self._chunk(index, b'{"reasoning_content":' + text + b',"reasoning":' + text + b"}")
-        if piece.text:
-            chunks += self._chunk(index, b'{"content":' + _encode(piece.text) + b"}", piece.logprobs)
-        elif piece.logprobs:
-            chunks += self._chunk(index, b"{}", piece.logprobs)
+        if piece.logprobs:
+            text = b'{"content":' + _encode(piece.text) + b"}" if piece.text else b"{}"
+            chunks += self._chunk(index, text, piece.logprobs)
+        elif piece.text:
+            chunks += self._texts[index] + _encode(piece.text) + self._text_end
         for call in piece.tool_calls:
             for item in self._call(index, call):
                 chunks += self._chunk(index, _encode({"tool_calls": [item]}))
@@ -108,7 +112,7 @@ class StreamWriter:
         end = self._plain_end
         if logprobs:
             end = b',"logprobs":%b,"finish_reason":null}]' % _encode(logprobs_object(logprobs)) + self._tail
-        return b'%b{"index":%d,"delta":%b%b' % (self._head, index, delta, end)
+        return self._deltas[index] + delta + end
 
     def _call(self, index: int, call: ToolCallDelta) -> Iterator[dict[str, Any]]:
         """The id and the name once, without arguments; then pieces of these, and nothing else."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from gateway.pieces import Piece
-from gateway.stream import Stream, Waker
+from gateway.stream import Group, Stream
 from protocol.config import LimitsConfig
 from protocol.messages import Delta, Finished
 from protocol.values import Load, Usage
@@ -29,13 +29,13 @@ def finished() -> Finished:
     return Finished(request_id="r", attempt=0, finish_reason="stop", usage=Usage(), load=Load())
 
 
-def stream_of(clock: Clock, *, live: bool, waker: Waker | None = None) -> Stream:
-    return Stream(LIMITS, clock, live=live, waker=waker or Waker())
+def stream_of(clock: Clock, *, live: bool, group: Group | None = None) -> Stream:
+    return Stream(LIMITS, clock, live=live, group=group or Group())
 
 
-async def _woken(waker: Waker, by) -> bool:
+async def _woken(group: Group, by) -> bool:
     """Whether `by` wakes who waits."""
-    waiting = asyncio.ensure_future(waker.changed())
+    waiting = asyncio.ensure_future(group.changed())
     await asyncio.sleep(0)
     by()
     await asyncio.sleep(0)
@@ -57,40 +57,57 @@ def test_what_comes_while_nobody_reads_is_joined():
 def test_text_wakes_a_live_reader_and_not_one_who_waits_for_the_whole():
     async def scenario() -> None:
         for live in (True, False):
-            waker = Waker()
-            stream = stream_of(Clock(), live=live, waker=waker)
-            assert await _woken(waker, lambda s=stream: s.delta(delta("a"))) == live
-            assert not await _woken(waker, lambda s=stream: s.delta(delta("")))
-            assert await _woken(waker, lambda s=stream: s.finished(view("a"), finished()))
-            assert stream.is_over
+            group = Group()
+            stream = stream_of(Clock(), live=live, group=group)
+            assert await _woken(group, lambda s=stream: s.delta(delta("a"))) == live
+            assert not await _woken(group, lambda s=stream: s.delta(delta("")))
+            assert await _woken(group, lambda s=stream: s.finished(view("a"), finished()))
+            assert group.is_over
+
+    asyncio.run(scenario())
+
+
+def test_news_that_come_while_nobody_waits_are_not_slept_through():
+    """As during a write to a client that reads slowly."""
+
+    async def scenario() -> None:
+        group = Group()
+        streams = [stream_of(Clock(), live=True, group=group) for _ in range(2)]
+        streams[0].finished(view("a"), finished())
+        async with asyncio.timeout(5):
+            await group.changed()
+        assert not group.is_over
+        assert await _woken(group, lambda: streams[1].finished(view("a"), finished()))
+        assert group.is_over
 
     asyncio.run(scenario())
 
 
 def test_silence_asks_for_a_sign_of_life():
     async def scenario() -> list[bool]:
-        clock = Clock()
-        stream = stream_of(clock, live=True)
+        clock, group = Clock(), Group()
+        stream = stream_of(clock, live=True, group=group)
         seen = []
         for now in (9.9, 10.0):
             stream.tick(now)
-            seen.append(stream.silent)
+            seen.append(group.silent)
         clock.now = 10.0
         stream.writing(lambda: None)
         stream.written()
         for now in (19.0, 20.0):
             stream.tick(now)
-            seen.append(stream.silent)
+            seen.append(group.silent)
         return seen
 
     assert asyncio.run(scenario()) == [False, True, False, True]
 
 
 def test_fc84_tokens_that_a_parser_holds_back_do_not_hide_the_silence():
-    stream = stream_of(Clock(), live=True)
+    group = Group()
+    stream = stream_of(Clock(), live=True, group=group)
     stream.delta(Delta(request_id="r", attempt=0, text="", token_ids=(1, 2, 3), completion_tokens=3))
     stream.tick(10.0)
-    assert stream.silent
+    assert group.silent
 
 
 def test_a_reader_that_lets_too_much_pile_up_is_cut_off_once():
