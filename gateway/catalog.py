@@ -127,7 +127,7 @@ class Catalog:
         ids = {view.worker_id for view in there}
         coming = [w for w in self.configured if w.name == model and w.id not in ids]
         return sum(view.capacity.max_num_seqs / view.gateways for view in there) + sum(
-            worker.max_num_seqs / self._gateways for worker in coming
+            worker.slots / self._gateways for worker in coming
         )
 
     def is_hopeless(self, model: str, now: float) -> bool:

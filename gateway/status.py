@@ -74,7 +74,7 @@ def _unseen(config: WorkerConfig) -> dict[str, Any]:
         "incarnation": None,
         "running": 0,
         "waiting": 0,
-        "max_num_seqs": config.max_num_seqs,
+        "max_num_seqs": config.slots,
         "max_waiting": config.waiting_room,
         "prefill_tokens": 0,
         "kv_tokens": 0,

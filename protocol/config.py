@@ -24,8 +24,9 @@ LOCAL = "local"
 EMBEDDED = "embedded"
 """The model name that stands for the small model which the project brings along."""
 
-ENGINES = ("batched", "fake")
-_PLANNED_ENGINES = ("serial", "vision", "embeddings")
+ENGINES = ("batched", "serial", "fake")
+_PLANNED_ENGINES = ("vision", "embeddings")
+_WITH_ADAPTERS = ("batched", "serial")
 _CLASS_PATH = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 
 
@@ -62,9 +63,12 @@ class WorkerConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Default: the last part of the model's name."""
     aliases: tuple[Name, ...] = ()
     engine: str = "batched"
-    """`batched`, `fake`, or `package.module:Class`."""
+    """`batched`, `serial`, `fake`, or `package.module:Class`."""
     engine_options: dict[str, Any] = {}
-    max_num_seqs: Count = 8
+    adapter: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    """A folder that `mlx_lm.lora` wrote for the model."""
+    max_num_seqs: Count | None = None
+    """Requests that are computed together. Default: 8; the engine `serial` takes one."""
     max_waiting: NotNegative | None = None
     """Default: max_num_seqs // 8."""
     max_model_len: Count | None = None
@@ -87,8 +91,6 @@ class WorkerConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     """An on-demand worker without requests for so many seconds frees its weights."""
     memory_mb: NotNegative | None = None
     """What the model takes when it is loaded (MiB). Default: from the size of its weight files."""
-    # Part of the format, not built yet: refused by `parse`.
-    adapter: Any = None
 
     @property
     def name(self) -> str:
@@ -100,8 +102,15 @@ class WorkerConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.model.rstrip("/").rsplit("/", 1)[-1]
 
     @property
+    def slots(self) -> int:
+        """`max_num_seqs`, or what it is by default."""
+        if self.max_num_seqs is not None:
+            return self.max_num_seqs
+        return 1 if self.engine == "serial" else 8
+
+    @property
     def waiting_room(self) -> int:
-        return self.max_num_seqs // 8 if self.max_waiting is None else self.max_waiting
+        return self.slots // 8 if self.max_waiting is None else self.max_waiting
 
 
 class ModelConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -290,10 +299,10 @@ def _check_names(config: ClusterConfig) -> None:
     for worker in config.workers:
         for name in (worker.name, *worker.aliases):
             first = meaning.setdefault(name, worker)
-            if (first.name, first.model) != (worker.name, worker.model):
+            if (first.name, first.model, first.adapter) != (worker.name, worker.model, worker.adapter):
                 raise ConfigError(
-                    f"the name {name!r} stands for two models: {first.model!r} (worker {first.id!r}) and"
-                    f" {worker.model!r} (worker {worker.id!r}); give one of them another served_name or alias"
+                    f"the name {name!r} stands for two models: {_described(first)} and {_described(worker)};"
+                    " give one of them another served_name or alias"
                 )
     names = {name: worker.name for name, worker in meaning.items()}
     for model in config.models:
@@ -302,6 +311,11 @@ def _check_names(config: ClusterConfig) -> None:
                 raise ConfigError(
                     f"[[models]] {model.name!r}: the alias {alias!r} means {first_name!r} already; remove one"
                 )
+
+
+def _described(worker: WorkerConfig) -> str:
+    adapted = f" with the adapter {worker.adapter!r}" if worker.adapter is not None else ""
+    return f"{worker.model!r}{adapted} (worker {worker.id!r})"
 
 
 def _all_keys() -> set[str]:
@@ -347,16 +361,23 @@ def _check_open(gateway: GatewayConfig, config: ClusterConfig, where: str) -> No
 
 def _check_worker(worker: WorkerConfig) -> None:
     where = f"worker {worker.id!r}"
-    for what, is_set in (
-        (worker.engine, worker.engine in _PLANNED_ENGINES),
-        ("adapter", worker.adapter is not None),
-    ):
+    for what, is_set in ((worker.engine, worker.engine in _PLANNED_ENGINES),):
         if is_set:
             raise ConfigError(f"{where}: {what} is not available in this version; remove it")
     if worker.engine not in ENGINES and _CLASS_PATH.match(worker.engine) is None:
         raise ConfigError(
             f"{where}: engine {worker.engine!r} is unknown;"
             f" write one of {', '.join(ENGINES)}, or package.module:Class"
+        )
+    if worker.adapter is not None and worker.engine not in _WITH_ADAPTERS:
+        raise ConfigError(
+            f"{where}: the engine {worker.engine!r} takes no adapter; remove it, or take one of"
+            f" {', '.join(_WITH_ADAPTERS)}"
+        )
+    if worker.engine == "serial" and worker.slots != 1:
+        raise ConfigError(
+            f"{where}: the engine 'serial' serves one request at a time, not {worker.slots};"
+            " remove max_num_seqs, or let some wait: max_waiting"
         )
     if worker.node != LOCAL:
         raise ConfigError(

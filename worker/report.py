@@ -93,6 +93,4 @@ class Report:
 
 
 def capacity_of(worker: WorkerConfig) -> Capacity:
-    return Capacity(
-        max_num_seqs=worker.max_num_seqs, max_waiting=worker.waiting_room, kv_tokens=worker.kv_tokens
-    )
+    return Capacity(max_num_seqs=worker.slots, max_waiting=worker.waiting_room, kv_tokens=worker.kv_tokens)

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import tomlkit
+from msgspec.structs import replace
 from tomlkit.items import AoT, Array
 
 from protocol.config import ClusterConfig, ConfigError, WorkerConfig, parse
@@ -147,7 +148,7 @@ def _inline(value: Any) -> Any:
 
 
 def _refuse_a_different_one(known: WorkerConfig, wanted: Mapping[str, Any]) -> None:
-    other = _worker(wanted)
+    known, other = (replace(worker, max_num_seqs=worker.slots) for worker in (known, _worker(wanted)))
     differences = [
         f"{field}: {_shown(getattr(known, field))} there, {_shown(getattr(other, field))} asked"
         for field in known.__struct_fields__

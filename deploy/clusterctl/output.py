@@ -99,7 +99,7 @@ def show_list(config: ClusterConfig) -> None:
             ", ".join(worker.aliases),
             worker.engine,
             worker.node,
-            worker.max_num_seqs,
+            worker.slots,
             worker.residency,
         )
     _console().print(table)
@@ -111,6 +111,7 @@ def list_document(config: ClusterConfig) -> dict[str, Any]:
         {
             **msgspec.to_builtins(worker),
             "served_name": worker.name,
+            "max_num_seqs": worker.slots,
             "max_waiting": worker.waiting_room,
         }
         for worker in config.workers

@@ -188,7 +188,7 @@ def _worker(config: WorkerConfig, process: ProcessView | None, sources: Sources)
         incarnation=fresh.incarnation if fresh else None,
         running=fresh.running if fresh else None,
         waiting=fresh.waiting if fresh else None,
-        max_num_seqs=fresh.max_num_seqs if fresh else config.max_num_seqs,
+        max_num_seqs=fresh.max_num_seqs if fresh else config.slots,
         max_waiting=fresh.max_waiting if fresh else config.waiting_room,
         prefill_tokens=fresh.prefill_tokens if fresh else None,
         kv_tokens=fresh.kv_tokens if fresh else None,

@@ -38,7 +38,8 @@ from protocol.models import no_model
 @click.option("--id", "id", help="Of the process.  [default: from the model's name]")
 @click.option("--served-name", help="Clients ask for this model.  [default: last part of --model]")
 @click.option("--alias", "aliases", multiple=True, help="A further name. Can be repeated.")
-@click.option("--engine", help="batched, fake or package.module:Class.  [default: batched]")
+@click.option("--engine", help="batched, serial, fake or package.module:Class.  [default: batched]")
+@click.option("--adapter", help="A folder that mlx_lm.lora wrote for the model.")
 @click.option("--max-num-seqs", type=int, help="Requests computed together.")
 @click.option("--max-waiting", type=int, help="Requests that wait in the worker.")
 @click.option("--max-model-len", type=int, help="Longest prompt and answer, in tokens.")
@@ -113,12 +114,19 @@ def _entry(given: dict[str, Any]) -> dict[str, Any]:
         values["aliases"] = list(values["aliases"])
     if "engine_options" in values:
         values["engine_options"] = dict(edits.option(text) for text in values["engine_options"])
-    if values.get("engine", "batched") == "batched" and values["model"] != EMBEDDED:
+    if values.get("engine", "batched") in ("batched", "serial") and values["model"] != EMBEDDED:
         folder = Path(values["model"]).expanduser()
         why = no_model(folder) if values["model"] else "--model is empty; give a model folder"
         if why:
             raise edits.EditError(why)
         values["model"] = str(folder.absolute())  # the worker runs in another folder
+    if "adapter" in values:
+        folder = Path(values["adapter"]).expanduser()
+        if not values["adapter"] or not folder.is_dir():
+            raise edits.EditError(
+                f"there is no adapter at {values['adapter']!r}; give one that mlx_lm.lora wrote"
+            )
+        values["adapter"] = str(folder.absolute())
     return {field: values[field] for field in WorkerConfig.__struct_fields__ if field in values}
 
 

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from protocol.addresses import models_folder
+from tests.mlx.tiny import tiny_folder
+from worker.engine import loading
 from worker.engine.base import run_blocking_startup_work
 from worker.engine.batched import BatchedEngine
 from worker.engine.embedded import ensure_embedded
@@ -31,15 +33,48 @@ def models():
     return folder
 
 
+class NoTrial:
+    """Instead of a child that tries the template, and takes longer to start than all the rest."""
+
+    def __init__(self, *_what):
+        pass
+
+    def look(self):
+        return True
+
+    def close(self):
+        pass
+
+
+@pytest.fixture(scope="module")
+def untried():
+    """Templates are taken without a trial."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "TemplateTrial", NoTrial)
+        yield
+
+
+@pytest.fixture(scope="session")
+def tiny(models, tmp_path_factory):
+    """A model folder that is loaded in a moment, and what it says is no matter."""
+    embedded = ensure_embedded(models, lambda done, doing: None)
+    return tiny_folder(embedded, tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def tiny_draft(models, tmp_path_factory):
+    """One that often says what `tiny` says."""
+    embedded = ensure_embedded(models, lambda done, doing: None)
+    return tiny_folder(embedded, tmp_path_factory.mktemp("models") / "draft", noise=0.02)
+
+
 @pytest.fixture(scope="session")
 def make_engine(models):
     """Starts engines on the embedded model, and stops them."""
 
     @asynccontextmanager
-    async def make(max_num_seqs=2, max_waiting=0, **options):
-        engine = BatchedEngine(
-            "embedded", models=models, max_num_seqs=max_num_seqs, max_waiting=max_waiting, **options
-        )
+    async def make(max_num_seqs=2, max_waiting=0, kind=BatchedEngine, model="embedded", **options):
+        engine = kind(model, models=models, max_num_seqs=max_num_seqs, max_waiting=max_waiting, **options)
         await run_blocking_startup_work(engine.prepare_for_start)
         await engine.start()
         try:

@@ -20,7 +20,7 @@ model = "embedded"
 def test_the_least_that_is_useful():
     config = parse(LEAST + WORKER)
     worker = config.worker_named("smol-1")
-    assert (worker.name, worker.engine, worker.max_num_seqs, worker.waiting_room) == (
+    assert (worker.name, worker.engine, worker.slots, worker.waiting_room) == (
         "smollm2-135m",
         "batched",
         8,
@@ -28,6 +28,19 @@ def test_the_least_that_is_useful():
     )
     assert config.gateway_named("gw-1").listen == ("ipc",)
     assert config.heartbeat.interval_s == 0.5
+
+
+def test_the_serial_engine_serves_one_at_a_time_and_nobody_waits():
+    worker = parse(LEAST + WORKER + 'engine = "serial"').workers[0]
+    assert (worker.slots, worker.waiting_room) == (1, 0)
+    assert parse(LEAST + WORKER + 'engine = "serial"\nmax_waiting = 2').workers[0].waiting_room == 2
+
+
+def test_a_name_means_one_adapter():
+    second = WORKER.replace("smol-1", "smol-2") + 'adapter = "/lora"\n'
+    with pytest.raises(ConfigError, match=r"with the adapter '/lora' \(worker 'smol-2'\)"):
+        parse(LEAST + WORKER + second)
+    assert parse(LEAST + WORKER + second + 'served_name = "adapted"\n').workers[1].adapter == "/lora"
 
 
 def test_several_gateways():
@@ -53,11 +66,12 @@ def test_the_served_name_defaults_to_the_last_part(model: str, name: str):
         ("version = 1", "there is no gateway"),
         (LEAST + "htpp = 1", "unknown field `htpp` - at `\\$.gateway`"),
         (LEAST + WORKER + "max_num_seqs = 0", r"\$\.workers\[0\]\.max_num_seqs"),
-        (LEAST + WORKER + 'engine = "serial"', "serial is not available in this version"),
-        (LEAST + WORKER + 'engine = "quick"', "is unknown; write one of batched, fake, or package"),
+        (LEAST + WORKER + 'engine = "vision"', "vision is not available in this version"),
+        (LEAST + WORKER + 'engine = "serial"\nmax_num_seqs = 2', "one request at a time, not 2"),
+        (LEAST + WORKER + 'engine = "quick"', "is unknown; write one of batched, serial, fake, or package"),
         (LEAST + WORKER + 'node = "studio-2"', "every worker is 'local'"),
         (LEAST + WORKER + 'residency = "sometimes"', "Invalid enum value 'sometimes'"),
-        (LEAST + WORKER + 'adapter = "x"', "adapter is not available in this version"),
+        (LEAST + WORKER + 'engine = "fake"\nadapter = "x"', "'fake' takes no adapter"),
         (LEAST + WORKER + "idle_timeout_s = 5.0", "did you mean `idle_timeout`"),
         (LEAST + WORKER + WORKER, "'smol-1' is used twice"),
         (LEAST + WORKER.replace("smol-1", "gw-1"), "'gw-1' is used twice"),

@@ -35,6 +35,8 @@ class Answer:
         self._spell = spell
         self._cached_tokens = 0
         self._completion_tokens = 0
+        self._mtp_drafts = 0
+        self._mtp_accepted = 0
         self._text = ""
         self._new_text = ""
         self._new_tokens: list[int] = []
@@ -71,6 +73,8 @@ class Answer:
             self._take_word(event)
             return
         self._completion_tokens += 1
+        self._mtp_drafts += event.drafts
+        self._mtp_accepted += event.accepted
         self._new_tokens.append(event.token)
         if self._spell is not None and event.likelihood is not None:
             self._new_logprobs.append(spelled(event.token, event.likelihood, self._spell))
@@ -149,6 +153,7 @@ class Answer:
         item.prompt_tokens = self.prompt_tokens
         item.completion_tokens = self._completion_tokens
         item.cached_tokens = self._cached_tokens
+        item.mtp_drafts, item.mtp_accepted = self._mtp_drafts, self._mtp_accepted
         item.in_reasoning = self.in_reasoning
         item.finish_reason = self._finish if item.finished else None
         item.matched_stop = item.matched_stop if item.finished else None

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-from functools import partial
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any
 
-from protocol.config import EMBEDDED, WorkerConfig
-from protocol.models import no_model
-from worker.engine.limits import Limits
-from worker.engine.loading import LoadedModel, Loader
+from worker.engine.loading import LoadedModel
 from worker.engine.sequence import Stepper
 from worker.engine.text import TextEngine
 
@@ -20,59 +16,14 @@ class BatchedEngine(TextEngine):
     kind = "batched"
     can_score_prompts = True
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        models: Path,
-        name: str | None = None,
-        max_num_seqs: int = 8,
-        max_waiting: int | None = None,
-        max_model_len: int | None = None,
-        kv_tokens: int | None = None,
-        prefix_cache_mb: int = 256,
-        tool_parser: str | None = None,
-        reasoning_parser: str | None = None,
-    ) -> None:
-        """`model` is a folder, or `embedded`, which is kept beneath `models`. Raises `ValueError`."""
-        folder = None if model == EMBEDDED else Path(model).expanduser()
-        if folder is not None and (why := no_model(folder)):
-            raise ValueError(why)
-        super().__init__(
-            name or Path(model).name,
-            Limits(max_num_seqs, max_waiting, kv_tokens),
-            partial(
-                Loader,
-                folder,
-                models,
-                max_model_len,
-                tool_parser=tool_parser,
-                reasoning_parser=reasoning_parser,
-            ),
-        )
-        self._prefix_cache_bytes = prefix_cache_mb << 20
-
-    @classmethod
-    def from_config(cls, config: WorkerConfig, models: Path) -> BatchedEngine:
-        """Raises `ValueError` for what cannot work."""
-        if importlib.util.find_spec("mlx_lm") is None:
-            raise ValueError("the engine 'batched' needs MLX, which is not installed; run: scripts/install")
-        if config.engine_options:
+    def __init__(self, model: str, *, engine_options: Mapping[str, Any] | None = None, **common: Any) -> None:
+        """`common` as `TextEngine` has it. Raises `ValueError`."""
+        if engine_options:
             raise ValueError(
-                f"the engine 'batched' has no engine_options; remove {sorted(config.engine_options)}"
+                f"the engine 'batched' has no engine_options; remove {', '.join(sorted(engine_options))}, or"
+                ' take engine = "serial" for a draft model or a quantized cache'
             )
-        return cls(
-            config.model,
-            models=models,
-            name=config.name,
-            max_num_seqs=config.max_num_seqs,
-            max_waiting=config.waiting_room,
-            max_model_len=config.max_model_len,
-            kv_tokens=config.kv_tokens,
-            prefix_cache_mb=config.prefix_cache_mb,
-            tool_parser=config.tool_parser,
-            reasoning_parser=config.reasoning_parser,
-        )
+        super().__init__(model, **common)
 
     def make_stepper(self, model: LoadedModel) -> Stepper:
         from worker.engine.batch import Batch  # noqa: PLC0415 (OpenBLAS came first)

@@ -18,14 +18,14 @@ def make_engine(config: WorkerConfig, models: Path) -> BaseEngine:
     """The engine of that worker, not yet loaded. Raises `ConfigError`."""
     if config.engine == "fake":
         return _fake(config)
-    if config.engine == "batched":
-        return _batched(config, models)
+    if config.engine in ("batched", "serial"):
+        return _for_text(config, models)
     return _foreign(config)
 
 
 def _fake(config: WorkerConfig) -> BaseEngine:
     options = {
-        "max_num_seqs": config.max_num_seqs,
+        "max_num_seqs": config.slots,
         "max_waiting": config.waiting_room,
         "max_model_len": config.max_model_len,
         "tool_parser": config.tool_parser,
@@ -38,11 +38,13 @@ def _fake(config: WorkerConfig) -> BaseEngine:
         raise ConfigError(f"worker {config.id!r}: {error}") from error
 
 
-def _batched(config: WorkerConfig, models: Path) -> BaseEngine:
+def _for_text(config: WorkerConfig, models: Path) -> BaseEngine:
     from worker.engine.batched import BatchedEngine  # noqa: PLC0415 (only when chosen)
+    from worker.engine.serial import SerialEngine  # noqa: PLC0415
 
+    chosen = SerialEngine if config.engine == "serial" else BatchedEngine
     try:
-        return BatchedEngine.from_config(config, models)
+        return chosen.from_config(config, models)
     except ValueError as error:
         raise ConfigError(f"worker {config.id!r}: {error}") from error
 

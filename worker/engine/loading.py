@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from worker.engine.adapter import open_adapter
 from worker.engine.blas import prepare_blas
+from worker.engine.context import served_context
 from worker.engine.detokenizer import ByteDetokenizer, Detokenizer, TokenTable, WindowDetokenizer, token_table
 from worker.engine.documents import read_json, template_file
 from worker.engine.embedded import EMBEDDED_BYTES, embedded_folder, ensure_embedded
@@ -39,6 +41,10 @@ class LoadedModel:
     facts: EngineFacts
     special: tuple[int, ...]
     """Tokens that XTC never excludes: those that end an answer or a line."""
+    draft: Any = None
+    """The network of a smaller model of the same tokens; the engine thread's too."""
+    vocabulary: int | None = None
+    """So many token ids it and the draft know."""
 
 
 class Loader:
@@ -50,6 +56,8 @@ class Loader:
         models: Path,
         max_model_len: int | None,
         *,
+        adapter: Path | None = None,
+        draft: Path | None = None,
         tool_parser: str | None = None,
         reasoning_parser: str | None = None,
     ) -> None:
@@ -58,6 +66,8 @@ class Loader:
         self._folder = folder
         self._models = models
         self._max_model_len = max_model_len
+        self._adapter = adapter
+        self._draft = draft
         self._stop = threading.Event()
         self.progress: tuple[float, str] = (0.0, "not begun")
         self.result: LoadedModel | None = None
@@ -77,8 +87,13 @@ class Loader:
                 return EMBEDDED_BYTES, EngineFacts()
             raise
         size = sum(shard.size for shard in folder.weights)
-        limit = context_limit(folder.context, self._max_model_len)
-        return size, EngineFacts(limit, folder.fingerprint())
+        fingerprint = folder.fingerprint()
+        if self._adapter is not None:
+            adapter = open_adapter(self._adapter)
+            size, fingerprint = size + adapter.size, adapter.fingerprint(fingerprint)
+        if self._draft is not None:
+            size += sum(shard.size for shard in open_folder(self._draft).weights)
+        return size, EngineFacts(served_context(folder.context, self._max_model_len), fingerprint)
 
     def pieces(self) -> Iterator[None]:
         """Do one piece of the work with each `next`, all on the thread that will use the model.
@@ -99,34 +114,50 @@ class Loader:
 
     def _read(self, path: Path) -> Iterator[None]:
         folder = open_folder(path)
-        limit = context_limit(folder.context, self._max_model_len)
+        adapter = None if self._adapter is None else open_adapter(self._adapter)
+        limit = self._context(folder)
         self._note(0.6, "reading the tokenizer")
         yield
         weights = WeightLoader(folder)
         weights.build()
+        if adapter is not None:
+            adapter.apply(weights.model)
         tokenizer = _load_tokenizer(folder)
         syntax = configured(of_tokenizer(tokenizer), *self._parsers)
+        draft = None if self._draft is None else _draft_weights(self._draft, tokenizer)
         with self._trial(folder, tokenizer) as trial_ended:
             for share in weights.pieces():
                 trial_ended()
-                self._note(0.65 + 0.3 * share, "reading the weights")
+                self._note(0.65 + 0.25 * share, "reading the weights")
+                yield
+            for share in draft.pieces() if draft is not None else ():
+                trial_ended()
+                self._note(0.9 + 0.05 * share, "reading the draft model")
                 yield
             while not trial_ended():
                 self._note(0.95, "trying the chat template")
                 yield
                 time.sleep(_POLL_S)
+        vocabulary = folder.vocabulary or len(tokenizer)
+        if draft is not None:
+            vocabulary = min(vocabulary, draft.folder.vocabulary or vocabulary)
         eos = tuple(sorted(tokenizer.eos_token_ids))
         shown = special_marks(syntax, list(tokenizer.get_added_vocab()))
         path = folder.path / "tokenizer.json"
         table = token_table(read_json(path), shown) if path.exists() else None
+        fingerprint = folder.fingerprint()
+        if adapter is not None:
+            fingerprint = adapter.fingerprint(fingerprint)
         self.result = LoadedModel(
             network=weights.model,
             tokenizer=tokenizer,
-            reader=PromptReader(tokenizer, folder.vocabulary or len(tokenizer)),
+            reader=PromptReader(tokenizer, vocabulary),
             make_detokenizer=_detokenizer_maker(table, tokenizer, shown),
             spell=speller(table, tokenizer),
-            facts=EngineFacts(limit, folder.fingerprint(), eos, syntax),
+            facts=EngineFacts(limit, fingerprint, eos, syntax),
             special=(*eos, *tokenizer.encode("\n", add_special_tokens=False)),
+            draft=None if draft is None else draft.model,
+            vocabulary=vocabulary,
         )
 
     @contextmanager
@@ -135,9 +166,19 @@ class Loader:
         try:
             yield
         except ValueError as error:
-            if self._folder is None:
+            if self._folder is None and str(path) in str(error):  # and no matter of adapter or draft
                 raise ValueError(f"{error}; or remove {path}, and it is made anew") from error
             raise
+
+    def _context(self, folder: ModelFolder) -> int | None:
+        made_for, wanted = folder.context, self._max_model_len
+        if made_for is None and wanted is None:
+            what = "%s names no context length, so prompts of any length are taken; set max_model_len"
+            logger.warning(what, folder.path / "config.json")
+        elif made_for is not None and wanted is not None and wanted > made_for:
+            what = "max_model_len is %d, but the model was made for %d tokens; %d are served"
+            logger.warning(what, wanted, made_for, made_for)
+        return served_context(made_for, wanted)
 
     @contextmanager
     def _trial(self, folder: ModelFolder, tokenizer: Any) -> Iterator[Callable[[], bool]]:
@@ -162,13 +203,6 @@ class Loader:
             raise StopRequested(f"asked to stop while {doing}")
 
 
-def context_limit(made_for: int | None, wanted: int | None) -> int | None:
-    """The context to serve. Raises `ValueError` when more is wanted than the model was made for."""
-    if made_for is not None and wanted is not None and wanted > made_for:
-        raise ValueError(f"max_model_len is {wanted}, but the model was made for {made_for} tokens; lower it")
-    return made_for if wanted is None else wanted
-
-
 def _load_tokenizer(folder: ModelFolder) -> Any:
     from mlx_lm.utils import load_config, load_tokenizer  # noqa: PLC0415 (OpenBLAS comes first)
 
@@ -179,6 +213,20 @@ def _load_tokenizer(folder: ModelFolder) -> Any:
             f"the tokenizer in {folder.path} cannot be loaded: {error}; copy tokenizer.json and"
             " tokenizer_config.json again"
         ) from error
+
+
+def _draft_weights(path: Path, tokenizer: Any) -> WeightLoader:
+    """Those of a model that speaks in the same tokens, not yet read. Raises `ValueError`."""
+    folder = open_folder(path)
+    theirs, ours = _load_tokenizer(folder).get_vocab(), tokenizer.get_vocab()
+    if theirs != ours:
+        raise ValueError(
+            f"the draft model in {path} has other tokens than the model ({len(theirs)} and {len(ours)},"
+            f" {len(theirs.items() & ours.items())} of them alike); take a smaller model of the same family"
+        )
+    weights = WeightLoader(folder)
+    weights.build()
+    return weights
 
 
 def _detokenizer_maker(

@@ -34,6 +34,10 @@ class Event:
     """Of the token."""
     prompt: tuple[Likelihood, ...] = ()
     """When the prompt is taken, where it was to be scored: of its tokens from the second on."""
+    drafts: int = 0
+    """Tokens that a draft proposed for this one and those after it."""
+    accepted: int = 0
+    """1 where this token is one that a draft proposed."""
 
     @property
     def last(self) -> bool:

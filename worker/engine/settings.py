@@ -69,6 +69,11 @@ class SamplingSettings:
         """Whether the logits of that position are changed before the draw."""
         return self.penalizes or bool(self.logit_bias) or position < self.min_tokens
 
+    @property
+    def ever_adjusts(self) -> bool:
+        """Whether the logits of some position are."""
+        return self.adjusts(0)
+
     def filters(self, position: int) -> bool:
         """Whether some tokens are left out of the draw at that position."""
         return self.top_p < 1 or self.top_k > 0 or self.min_p > 0 or self.excludes_top(position)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib.util
 import sys
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
 
+from protocol.config import EMBEDDED, WorkerConfig
+from protocol.models import no_model
 from worker.engine.base import BaseEngine, run_blocking_startup_work
 from worker.engine.limits import BYTES_PER_TOKEN, Limits
 from worker.engine.loading import LoadedModel, Loader
@@ -29,18 +34,66 @@ class TextEngine(BaseEngine):
     can_logprobs = True
     can_score_prompts = False
     """Whether its stepper gives log-probabilities of a prompt."""
-    _prefix_cache_bytes = 0
 
-    def __init__(self, name: str, limits: Limits, make_loader: Callable[[], Loader]) -> None:
-        self._name = name
-        self._limits = limits
-        self._make_loader = make_loader
-        self._loader = make_loader()
+    def __init__(
+        self,
+        model: str,
+        *,
+        models: Path,
+        name: str | None = None,
+        max_num_seqs: int = 8,
+        max_waiting: int | None = None,
+        max_model_len: int | None = None,
+        kv_tokens: int | None = None,
+        prefix_cache_mb: int = 256,
+        adapter: str | None = None,
+        draft_model: str | None = None,
+        tool_parser: str | None = None,
+        reasoning_parser: str | None = None,
+    ) -> None:
+        """`model` is a folder, or `embedded`, which is kept beneath `models`. Raises `ValueError`."""
+        self._name = name or Path(model).name
+        self._limits = Limits(max_num_seqs, max_waiting, kv_tokens)
+        self._prefix_cache_bytes = prefix_cache_mb << 20
+        self._make_loader = partial(
+            Loader,
+            None if model == EMBEDDED else _folder(model),
+            models,
+            max_model_len,
+            adapter=None if adapter is None else Path(adapter).expanduser(),
+            draft=None if draft_model is None else _folder(draft_model),
+            tool_parser=tool_parser,
+            reasoning_parser=reasoning_parser,
+        )
+        self._loader = self._make_loader()
         self._inspected = EngineFacts()
         self._model: LoadedModel | None = None
         self._stepper: Stepper | None = None
         self._thread: EngineThread | None = None
         self._served: Serving | None = None
+
+    @classmethod
+    def from_config(cls, config: WorkerConfig, models: Path) -> Self:
+        """Raises `ValueError` for what cannot work."""
+        if importlib.util.find_spec("mlx_lm") is None:
+            raise ValueError(
+                f"the engine {cls.kind!r} needs MLX, which is not installed; run: scripts/install"
+            )
+        make: Callable[..., Self] = cls
+        return make(
+            config.model,
+            models=models,
+            name=config.name,
+            max_num_seqs=config.slots,
+            max_waiting=config.waiting_room,
+            max_model_len=config.max_model_len,
+            kv_tokens=config.kv_tokens,
+            prefix_cache_mb=config.prefix_cache_mb,
+            adapter=config.adapter,
+            tool_parser=config.tool_parser,
+            reasoning_parser=config.reasoning_parser,
+            engine_options=config.engine_options,
+        )
 
     @abstractmethod
     def make_stepper(self, model: LoadedModel) -> Stepper:
@@ -273,3 +326,10 @@ class TextEngine(BaseEngine):
 
 def _size(messages: list[dict[str, Any]]) -> int:
     return sum(len(str(message.get("content") or "")) for message in messages)
+
+
+def _folder(model: str) -> Path:
+    folder = Path(model).expanduser()
+    if why := no_model(folder):
+        raise ValueError(why)
+    return folder

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.models import no_model
+from worker.engine.context import model_context
 from worker.engine.documents import DESCRIBING, TEMPLATES, check_leftovers, check_tokenizer, read_config
 from worker.engine.shards import Shard, open_shards
 
@@ -27,17 +28,14 @@ class ModelFolder:
     @property
     def context(self) -> int | None:
         """How many tokens the model was made for."""
-        return self._number("max_position_embeddings")
+        return model_context(self.config)
 
     @property
     def vocabulary(self) -> int | None:
         """How many token ids the model has; an id beyond would end the process."""
-        return self._number("vocab_size")
-
-    def _number(self, key: str) -> int | None:
         for place in (self.config, self.config.get("text_config") or {}):
-            if isinstance(place.get(key), int):
-                return int(place[key])
+            if isinstance(size := place.get("vocab_size"), int):
+                return size
         return None
 
     def fingerprint(self) -> str:
@@ -68,7 +66,7 @@ class WeightLoader:
     """Reads the weights of a folder, on the thread that will use the model."""
 
     def __init__(self, folder: ModelFolder) -> None:
-        self._folder = folder
+        self.folder = folder
         self.model: Any = None
 
     def build(self) -> None:
@@ -78,22 +76,22 @@ class WeightLoader:
         """
         from mlx_lm.utils import load_model  # noqa: PLC0415 (OpenBLAS comes first)
 
-        config = self._folder.path / "config.json"
-        if (program := self._folder.config.get("model_file")) is not None:
+        config = self.folder.path / "config.json"
+        if (program := self.folder.config.get("model_file")) is not None:
             raise ValueError(
                 f"{config} asks for a program of its own ({program!r}), which is not run;"
                 " take a model that mlx-lm knows"
             )
         try:
-            self.model, _config = load_model(self._folder.path, lazy=True)
+            self.model, _config = load_model(self.folder.path, lazy=True)
         except Exception as error:  # nothing is read yet: it is what the files say that does not fit
             if "not supported" in str(error):
                 raise ValueError(
-                    f"{config}: models of the type {self._folder.config['model_type']!r} are not known to"
+                    f"{config}: models of the type {self.folder.config['model_type']!r} are not known to"
                     f" mlx-lm {importlib.metadata.version('mlx-lm')}, which is installed; take another model,"
                     " or a newer version of Studiofleet"
                 ) from error
-            names = ", ".join(shard.path.name for shard in self._folder.weights[:3])
+            names = ", ".join(shard.path.name for shard in self.folder.weights[:3])
             raise ValueError(
                 f"{config} and the weights ({names}) do not fit together:"
                 f" {type(error).__name__}: {_short(error)}; copy the whole model again"

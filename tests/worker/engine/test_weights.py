@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from worker.engine.loading import context_limit
 from worker.engine.weights import open_folder
 
 
@@ -151,12 +150,3 @@ def test_a_download_of_the_hub_that_was_interrupted_is_found(folder):
 def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"no model folder at .*nowhere"):
         open_folder(tmp_path / "nowhere")
-
-
-def test_the_context_may_be_lowered_and_not_raised():
-    assert context_limit(100, None) == 100
-    assert context_limit(100, 50) == 50
-    assert context_limit(None, 50) == 50
-    assert context_limit(None, None) is None
-    with pytest.raises(ValueError, match=r"101.*100"):
-        context_limit(100, 101)
