@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -257,11 +258,16 @@ def test_the_commands_in_the_documentation_work(operator):
     operator.run("up", "--wait")
     text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 1
-    block = blocks[0].replace("~/.studiofleet", str(operator.home.path))
+    block = "".join(blocks).replace("~/.studiofleet", str(operator.home.path))
     block = block.replace("http://127.0.0.1:8000", operator.url())
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     result = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block], capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-euo", "pipefail", "-c", block],
+        env={**operator.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert result.returncode == 0, result.stderr
     operator.wait_state("smol-1", "ready")
