@@ -20,7 +20,7 @@ def for_strict_templates(messages: Sequence[Message]) -> Messages:
     where these are to be short. Results of tools stay apart: each belongs to a call of its own."""
     found: Messages = []
     for message in _short_ids(messages):
-        if found and found[-1]["role"] == message["role"] != "tool":
+        if found and found[-1].get("role") == message.get("role") != "tool":
             found[-1] = _joined(found[-1], message)
         else:
             found.append(message)
@@ -38,7 +38,7 @@ def _short_ids(messages: Sequence[Message]) -> Messages:
         copy = dict(message)
         if calls := copy.get("tool_calls"):
             copy["tool_calls"] = [{**call, "id": short(call.get("id"))} for call in calls]
-        if copy["role"] == "tool":
+        if copy.get("role") == "tool":
             copy["tool_call_id"] = short(copy.get("tool_call_id"))
         found.append(copy)
     return found

@@ -123,6 +123,12 @@ def test_fc62_what_a_template_refuses_in_any_form_is_told_in_its_own_words():
     assert caught.value.reason == "template"
 
 
+def test_a_message_that_is_none_is_the_templates_to_refuse():
+    with pytest.raises(PromptError, match="does not take this conversation") as caught:
+        PromptReader(StrictTokenizer(), 200).chat([{"content": "a"}, {"content": "b"}], None, True)
+    assert caught.value.reason == "template"
+
+
 @pytest.mark.parametrize(
     "options",
     [
