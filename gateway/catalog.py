@@ -98,14 +98,14 @@ class Catalog:
     def is_on_demand(self, model: str) -> bool:
         return any(view.capacity.on_demand for view in self.workers_of(model) if view.connection)
 
-    def is_loading(self, model: str, now: float) -> bool:
-        """Whether nobody serves the model yet, but a load moves on, or room is being made for it."""
+    def is_coming(self, model: str, now: float) -> bool:
+        """Whether nobody serves the model yet, but a load moves on, or others will make room for it."""
         there = [view for view in self.workers_of(model) if view.connection]
-        making_room = {view.node for view in self._registry.views() if view.makes_room}
+        can_make_room = {v.node for v in self._registry.views() if v.resident_mb and v.capacity.on_demand}
         return not any(view.is_ready for view in there) and any(
             now - view.moved_at < STALLED_S
             if view.state in _LOADING
-            else view.state == WorkerState.IDLE and view.node in making_room
+            else view.makes_room or (view.state == WorkerState.IDLE and view.node in can_make_room)
             for view in there
         )
 

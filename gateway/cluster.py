@@ -139,5 +139,7 @@ class Cluster:
         queued = self.dispatcher.queued_by_model()
         queues = [{"model": model, "waiting": waiting} for model, waiting in sorted(queued.items())]
         registry = self.registry
-        workers = status.workers(self.catalog.configured, registry.views(), registry.refusals(), now)
+        workers = status.workers(
+            self.catalog.configured, registry.views(), registry.strangers.refusals(), now
+        )
         return {"gateways": [gateway], "workers": workers, "queues": queues}

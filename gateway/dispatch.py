@@ -15,9 +15,9 @@ import msgspec
 
 from gateway.catalog import Catalog
 from gateway.flight import Flight, Outlet, Transport
+from gateway.orders import Orders
 from gateway.placement import Placement
 from gateway.registry import Registry, WorkerView
-from gateway.residency import Load, Residency, ready_in_s
 from gateway.waiting import WaitingRoom
 from protocol.config import ClusterConfig
 from protocol.errors import ClusterError, ErrorCode, worker_code
@@ -27,10 +27,8 @@ from protocol.messages import (
     Failed,
     Finished,
     Generate,
-    LoadModel,
     Rejected,
     Started,
-    Unload,
 )
 
 logger = logging.getLogger(__name__)
@@ -57,8 +55,8 @@ class Dispatcher:
         self._catalog = catalog
         self._transport = transport
         self._placement = Placement(config, registry, transport, rng)
+        self.orders = Orders(config.residency, registry, catalog, transport)
         self._waiting = WaitingRoom(config.queue, catalog, rng)
-        self._residency = Residency()
         self._flights: dict[str, Flight] = {}
         self._count = 0
 
@@ -80,8 +78,7 @@ class Dispatcher:
         A `further` answer to what was taken already is not refused because the line is long.
         """
         model = self._catalog.named(request.model or None)
-        if self._catalog.is_cold(model) and not self._may_wait(model, waits):
-            self._refuse_cold(model, now)
+        self.orders.admit(model, now, waits=waits)
         self._count += 1
         deadline = now + (math.inf if request.time_left_s is None else request.time_left_s)
         request = msgspec.structs.replace(request, model=model)
@@ -103,18 +100,6 @@ class Dispatcher:
             return
         self._withdraw(flight)
         self._pump(flight.model, now)
-
-    def _may_wait(self, model: str, waits: bool | None) -> bool:
-        if waits is not None:
-            return waits
-        return self._config.residency.when_cold == "wait" or not self._catalog.is_on_demand(model)
-
-    def _refuse_cold(self, model: str, now: float) -> None:
-        """The model is loaded all the same, for the next who asks."""
-        self._residency.wish(model, now)
-        wait_s = ready_in_s(self._catalog.workers_of(model), now)
-        message = f"the model {model!r} is being loaded; ask again in {wait_s:.0f} s, or let the request wait"
-        raise ClusterError(ErrorCode.MODEL_LOADING, message, retry_after_s=wait_s)
 
     @property
     def running(self) -> int:
@@ -240,7 +225,7 @@ class Dispatcher:
         for model in self._waiting.models():
             self._expire(model, now)
             self._pump(model, now)
-        self._order(now)
+        self.orders.give(self._waiting.waiting_since(), now)
 
     def _check_answer(self, flight: Flight, now: float) -> None:
         worker = self._placement.unanswered(flight, now)
@@ -251,15 +236,6 @@ class Dispatcher:
         self._placement.confirm(flight)
         error = ClusterError(ErrorCode.NO_WORKER_AVAILABLE, "no worker answered in time; ask again")
         self._retry(flight, worker, error, now)
-
-    def _order(self, now: float) -> None:
-        """Have models loaded and freed. An order that does not arrive is given again."""
-        for action in self._residency.decide(self._registry.views(), self._waiting.waiting_since(), now):
-            worker = self._registry.named(action.worker_id)
-            if worker is not None:
-                message = LoadModel() if isinstance(action, Load) else Unload(drain=action.drain)
-                logger.info("worker %s (%s) is told: %s", worker.worker_id, worker.card.name, message)
-                self._transport.send(worker.connection, message)
 
     def _expire(self, model: str, now: float) -> None:
         for request_id, error in self._waiting.expired(model, now):

@@ -57,7 +57,7 @@ class Membership:
         self._catalog = catalog
         self._dispatcher = dispatcher
         self._transport = transport
-        self.questions = Questions(registry, catalog, transport)
+        self.questions = Questions(registry, catalog, transport, dispatcher.orders)
         self.ignored = 0
         """Messages of kinds that this version does not know, or that gateways do not take."""
 
@@ -67,7 +67,7 @@ class Membership:
             return
         worker = self._registry.at(connection)
         if worker is None:
-            if self._registry.should_ask(connection, now):
+            if self._registry.strangers.should_ask(connection, now):
                 self._transport.send(connection, WhoAreYou(gateway_id=self._gateway_id))
             return
         self._registry.heard(connection, now)
@@ -135,9 +135,9 @@ class Membership:
         before = self._registry.at(connection)
         if before is not None and before.worker_id == worker_id:
             self._leave(connection, now, died=True, why=why)
-        if self._registry.refuse(connection, now):
+        if self._registry.strangers.refuse(connection, now):
             logger.warning("refused: %s", why)
-        self._registry.refused(worker_id, why)
+        self._registry.strangers.refused(worker_id, why)
 
     def _fence(self, older: bytes, newer: bytes, hello: Hello, now: float) -> None:
         """One worker id, two connections: the newest process holds, and its newest connection.
@@ -148,7 +148,7 @@ class Membership:
         view = self._registry.at(older)
         if view is not None and view.incarnation == hello.incarnation:
             self._abort_all(older, by=newer)
-        self._registry.refuse(older, now)
+        self._registry.strangers.refuse(older, now)
         same = view is not None and view.incarnation == hello.incarnation
         self._leave(older, now, died=not same, why="it connected again" if same else "a newer process came")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.catalog import Catalog
 from gateway.flight import Sent, Transport
+from gateway.orders import Orders
 from gateway.registry import Registry, WorkerView
 from protocol.errors import ClusterError, ErrorCode, worker_code
 from protocol.messages import Failed, Result, Tokenize
@@ -29,10 +30,11 @@ class _Question:
 class Questions:
     """Owns what was asked and is not answered. Called from the event loop only."""
 
-    def __init__(self, registry: Registry, catalog: Catalog, transport: Transport) -> None:
+    def __init__(self, registry: Registry, catalog: Catalog, transport: Transport, orders: Orders) -> None:
         self._registry = registry
         self._catalog = catalog
         self._transport = transport
+        self._orders = orders
         self._open: dict[str, _Question] = {}
 
     def __len__(self) -> int:
@@ -82,7 +84,7 @@ class Questions:
         if self._catalog.is_hopeless(model, now):
             message = f"no worker for {model!r} runs; its operator sees why with: clusterctl status"
             return ClusterError(ErrorCode.NO_WORKER_AVAILABLE, message)
-        return ClusterError(ErrorCode.MODEL_LOADING, f"the model {model!r} is not ready yet; ask again later")
+        return self._orders.loading(model, now)
 
 
 def _in_hand(view: WorkerView) -> int:

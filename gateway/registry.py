@@ -6,11 +6,12 @@ so the worker alone decides whether it takes a request.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from gateway.replicas import other_model
+from gateway.strangers import Strangers
 from protocol.config import HeartbeatConfig
 from protocol.messages import PROTOCOL_VERSION, Heartbeat, Hello
 from protocol.states import WorkerState
@@ -19,7 +20,6 @@ from protocol.values import Capacity, Load, ModelCard
 FIRST_SERVICE_S = 10.0
 """How long a request is assumed to take until one was measured."""
 
-MAX_REFUSALS = 256
 _EWMA = 0.2
 _replace = msgspec.structs.replace
 
@@ -89,8 +89,7 @@ class Registry:
         self._takes_fakes = takes_fakes
         self._workers: dict[str, WorkerView] = {}
         self._ids: dict[bytes, str] = {}
-        self._strangers: dict[bytes, float] = {}
-        self._refusals: dict[str, str] = {}
+        self.strangers = Strangers(heartbeat)
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -139,8 +138,7 @@ class Registry:
         known = self._workers.get(hello.worker_id)
         same = known is not None and known.incarnation == hello.incarnation
         before = known if same else None
-        self._strangers.pop(connection, None)
-        self._refusals.pop(hello.worker_id, None)
+        self.strangers.registered(connection, hello.worker_id)
         self._ids[connection] = hello.worker_id
         self._workers[hello.worker_id] = WorkerView(
             connection=connection,
@@ -278,32 +276,6 @@ class Registry:
         """Connections from which nothing came for too long."""
         lost_s = self._heartbeat.lost_s
         return [c for c, worker_id in self._ids.items() if now - self._workers[worker_id].heard_at >= lost_s]
-
-    def should_ask(self, connection: bytes, now: float) -> bool:
-        """Whether a peer that is not registered should be asked who it is: not at each message."""
-        if now < self._strangers.get(connection, now):
-            return False
-        if len(self._strangers) > 1000:
-            self._strangers = {peer: until for peer, until in self._strangers.items() if until > now}
-        self._strangers[connection] = now + self._heartbeat.interval_s
-        return True
-
-    def refuse(self, connection: bytes, now: float) -> bool:
-        """Leave a refused peer alone for a while. False when that was so already."""
-        again = now < self._strangers.get(connection, now)
-        self._strangers[connection] = now + self._heartbeat.lost_s
-        return not again
-
-    def refused(self, worker_id: str, why: str) -> None:
-        """Keep the reason for the state page, until the worker is taken."""
-        self._refusals.pop(worker_id, None)
-        self._refusals[worker_id] = why
-        if len(self._refusals) > MAX_REFUSALS:
-            del self._refusals[next(iter(self._refusals))]
-
-    def refusals(self) -> Mapping[str, str]:
-        """Why workers, by id, were refused and are not there."""
-        return self._refusals
 
     def _update(self, connection: bytes, **changes: object) -> None:
         view = self.at(connection)

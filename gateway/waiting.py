@@ -59,10 +59,10 @@ class WaitingRoom:
     def expired(self, model: str, now: float) -> list[tuple[str, ClusterError]]:
         """Requests that waited too long, with what to say to them.
 
-        While its load moves on, or others make room for it, nobody waits too long.
+        While its load moves on, or its turn comes after others', nobody waits too long.
         """
         line = self._line(model)
-        line.pass_time(now, stands=self._catalog.is_loading(model, now))
+        line.pass_time(now, stands=self._catalog.is_coming(model, now))
         why = self._catalog.why_not_loaded(model)
         message = f"no worker for {model!r} became free in time{why}; ask again later"
         return [

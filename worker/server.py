@@ -5,24 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import zmq
 
 from protocol.addresses import Home, endpoint
 from protocol.codec import FrameError
 from protocol.config import ClusterConfig, WorkerConfig
-from protocol.errors import ErrorCode
 from protocol.messages import (
     Abort,
     AnyMessage,
     ClearCaches,
     Drain,
     Embed,
-    Failed,
     Generate,
     Goodbye,
     Heartbeat,
@@ -30,7 +26,6 @@ from protocol.messages import (
     LoadModel,
     Message,
     Ping,
-    Result,
     Stats,
     Tokenize,
     Undrain,
@@ -43,6 +38,7 @@ from protocol.states import ExitCode, WorkerState
 from worker.core import Core
 from worker.engine.base import BaseEngine
 from worker.engine.output import ModelUnavailable, StopRequested
+from worker.inquiries import Inquiries
 from worker.link import Link
 from worker.report import Report, capacity_of
 from worker.residence import Residence
@@ -80,8 +76,7 @@ class Server:
         self._giving_up: asyncio.TimerHandle | None = None
         self._drain_timeout_s = worker.drain_timeout_s
         self._beat_due = False
-        self._cache_epoch = 0
-        self._odd_messages: Counter[str] = Counter()
+        self._inquiries = Inquiries(engine, worker.engine, self._send, self._core.load)
         self._answers: dict[str, str] = {}
         """What each gateway said last to our hello."""
         self._handlers: dict[type, Callable[[str, Any], None]] = {
@@ -92,9 +87,9 @@ class Server:
             WhoAreYou: self._introduce,
             Drain: self._drain,
             Undrain: self._undrain,
-            Stats: self._stats,
-            ClearCaches: self._clear_caches,
-            Embed: self._unsupported,
+            Stats: self._inquiries.stats,
+            ClearCaches: self._inquiries.clear_caches,
+            Embed: self._inquiries.unsupported,
             Tokenize: self._tokenizer.ask,
             LoadModel: self._load,
             Unload: self._unload,
@@ -207,7 +202,7 @@ class Server:
         return self._report.hello(len(self._links))
 
     def _heartbeat(self) -> Heartbeat:
-        return self._report.heartbeat(self._cache_epoch)
+        return self._report.heartbeat(self._inquiries.cache_epoch)
 
     async def _beat_on(self) -> None:
         heartbeat = self._config.heartbeat
@@ -246,13 +241,13 @@ class Server:
         handler = self._handlers.get(type(message))
         if handler is None:
             kind = message.tag if isinstance(message, Unknown) else type(message).__name__
-            self._odd_messages["unknown_messages"] += 1
+            self._inquiries.odd_messages["unknown_messages"] += 1
             logger.debug("gateway %s sent a %.50r, which this version does not know", gateway, kind)
             return
         handler(gateway, message)
 
     def malformed(self, gateway: str, error: FrameError) -> None:
-        self._odd_messages["malformed_messages"] += 1
+        self._inquiries.odd_messages["malformed_messages"] += 1
         logger.warning("gateway %s sent what is no message: %s", gateway, error)
 
     def lost(self, gateway: str, why: str) -> None:
@@ -302,46 +297,10 @@ class Server:
         if self._residence.on_demand:
             self._residence.load()
         else:
-            self._unsupported(gateway, message)
+            self._inquiries.unsupported(gateway, message)
 
     def _unload(self, gateway: str, message: Unload) -> None:
         if self._residence.on_demand:
             self._residence.unload(drain=message.drain)
         else:
-            self._unsupported(gateway, message)
-
-    def _stats(self, gateway: str, message: Stats) -> None:
-        self._answer(
-            gateway,
-            message.request_id,
-            lambda: {
-                "engine": self._engine.get_stats(),
-                "caches": self._engine.get_cache_stats(),
-                "messages": dict(self._odd_messages),
-            },
-        )
-
-    def _clear_caches(self, gateway: str, message: ClearCaches) -> None:
-        self._cache_epoch += 1
-        self._answer(gateway, message.request_id, self._engine.clear_runtime_caches)
-
-    def _answer(self, gateway: str, request_id: str, ask: Callable[[], Any]) -> None:
-        try:
-            plain = msgspec.to_builtins(ask(), enc_hook=str, str_keys=True)
-        except Exception as error:
-            logger.exception("the engine could not be asked")
-            self._fail(gateway, request_id, ErrorCode.ENGINE_FAILED, f"the engine failed: {error}")
-        else:
-            self._send(gateway, Result(request_id=request_id, value=plain))
-
-    def _fail(self, gateway: str, request_id: str, code: ErrorCode, why: str) -> None:
-        load = self._core.load()
-        self._send(gateway, Failed(request_id=request_id, attempt=0, code=code, message=why, load=load))
-
-    def _unsupported(self, gateway: str, message: Embed | LoadModel | Unload) -> None:
-        kind = type(message).__name__
-        self._odd_messages[f"unsupported_{kind}"] += 1
-        logger.warning("gateway %s sent a %s, which this worker does not do", gateway, kind)
-        if isinstance(message, Embed):
-            why = f"this worker's engine ({self._worker.engine}) does not do {kind}"
-            self._fail(gateway, message.request_id, ErrorCode.UNSUPPORTED, why)
+            self._inquiries.unsupported(gateway, message)

@@ -8,7 +8,7 @@ import pytest
 
 from protocol.config import QueueConfig, ResidencyConfig
 from protocol.errors import ClusterError
-from protocol.messages import Heartbeat, LoadModel, Rejected, Unload
+from protocol.messages import Heartbeat, LoadModel, Rejected, Tokenize, Unload
 from protocol.values import Capacity, Load
 from tests.gateway.fleet import Fleet, Outlet, hello
 
@@ -97,6 +97,17 @@ def test_who_does_not_wait_is_told_when_to_come_again_and_the_load_begins():
     assert fleet.at(b"a") == ["r"]
 
 
+def test_a_question_about_a_cold_model_has_it_loaded_too():
+    fleet = Fleet()
+    join(fleet, "a")
+    question = Tokenize(request_id="q", text="a")
+    with pytest.raises(ClusterError) as caught:
+        fleet.membership.questions.ask(question, "m", fleet.now, lambda _value: None, lambda _error: None)
+    assert caught.value.code == "model_loading"
+    fleet.pass_time(0.1)
+    assert len(fleet.wire.to(b"a", LoadModel)) == 1
+
+
 def test_the_operator_may_have_everybody_refused_who_does_not_ask_to_wait():
     fleet = Fleet(residency=ResidencyConfig(when_cold="refuse"))
     join(fleet, "a")
@@ -139,21 +150,18 @@ def test_fc37_a_load_that_stands_still_is_not_waited_for_for_ever():
     assert outlet.code == "queue_timeout"
 
 
-def test_nobody_waits_too_long_while_room_is_being_made():
+def test_nobody_waits_too_long_for_room_that_others_will_make():
     fleet = Fleet(queue=QueueConfig(timeout_s=20.0))
     join(fleet, "a")
     join(fleet, "b", model="other", state="ready")
+    fleet.ask("long", model="other")
     outlet = fleet.ask("r")
     for _ in range(100):
         beat(fleet, "a", "idle")
-        beat(fleet, "b", "draining", makes_room=True)
+        beat(fleet, "b", "ready", load_s=60.0)
         fleet.pass_time(1.0)
     assert outlet.ends == 0
-    for _ in range(25):
-        beat(fleet, "a", "idle")
-        beat(fleet, "b", "ready")
-        fleet.pass_time(1.0)
-    assert outlet.code == "queue_timeout"
+    assert fleet.wire.to(b"b", Unload)[-1] == Unload(drain=True)
 
 
 def test_the_clients_own_time_runs_while_the_model_is_loaded():

@@ -112,7 +112,9 @@ def test_other_names_and_the_worker_itself_may_change_their_model():
 
 def shown_workers(fleet):
     registry = fleet.registry
-    return status.workers(fleet.catalog.configured, registry.views(), registry.refusals(), fleet.now)
+    return status.workers(
+        fleet.catalog.configured, registry.views(), registry.strangers.refusals(), fleet.now
+    )
 
 
 def test_an_older_process_does_not_replace_a_newer_one():

@@ -86,7 +86,7 @@ def test_sixty_mixed_requests_for_three_real_models_under_a_budget_for_two(folde
     size = weights_mb(folders / "a") + CACHE_MB
     workers = "".join(table(folders / name, max_num_seqs=4, idle_timeout=20.0) for name in MODELS)
     budget = f"[residency]\nmemory_budget_mb = {2 * size + 10}\n"
-    budget += '[queue]\nmax_requests = 60\n[log]\nlevel = "debug"\n'
+    budget += '[queue]\nmax_requests = 60\ntimeout_s = 400.0\n[log]\nlevel = "debug"\n'
     with idle_fleet(config_text(workers, extra=budget), *MODELS) as cluster:
         before = {name: rss_mb(cluster, name) for name in MODELS}
         with Watch(cluster) as watch:
