@@ -34,7 +34,7 @@ MISTAKES = {
     ),
     "a number in quotes": (
         GATEWAY + WORKER + 'max_num_seqs = "8"',
-        "Expected `int`, got `str`",
+        "got `str` - at `$.workers[0].max_num_seqs`",
         "write it without quotes",
     ),
     "a text without quotes": (GATEWAY.replace('"127.0.0.1:8000"', "8000"), "got `int`", "write it in quotes"),

@@ -56,9 +56,19 @@ def test_a_python_that_is_too_old(clone):
     old = program(clone.parent / "bin" / "python3", "exit 1")
     result = install(clone, PYTHON=str(old))
     assert result.returncode == 1
-    assert "no Python 3.11 or later is found" in result.stdout
+    assert f"PYTHON={old}: no Python 3.11 or later is found there" in result.stdout
     assert "PYTHON=/path/to/python3 scripts/install" in result.stdout
     assert not (clone / ".venv").exists()
+
+
+def test_an_environment_of_another_python_than_the_one_named(clone):
+    """It is not taken in silence."""
+    answer = 'case "$*" in *ensurepip*) exit 1;; *version_info\\[:2\\]*) echo {};; esac'
+    program(clone / ".venv" / "bin" / "python", answer.format("3.11"))
+    other = program(clone.parent / "bin" / "python3.12", answer.format("3.12"))
+    result = install(clone, PYTHON=str(other))
+    assert result.returncode == 1
+    assert "lacks venv" in result.stdout  # so far it came with the new one
 
 
 def test_a_debian_whose_python_lacks_venv(clone):
