@@ -13,8 +13,14 @@ from pathlib import Path
 import bench_batching
 import bench_decode
 import bench_gateway
+import bench_sampling
 
-BENCHES = {"gateway": bench_gateway, "batching": bench_batching, "decode": bench_decode}
+BENCHES = {
+    "gateway": bench_gateway,
+    "batching": bench_batching,
+    "decode": bench_decode,
+    "sampling": bench_sampling,
+}
 
 
 def main() -> int:

@@ -1,7 +1,8 @@
 """Random mixes of requests in one batch: each answer is the one that its request gets alone.
 
 Lengths, joins, leaves, aborts, settings, warm and cold prefixes, and continuations from the first
-tokens. STUDIOFLEET_MIXES sets how many, STUDIOFLEET_SEED repeats a run.
+tokens. STUDIOFLEET_MIXES and STUDIOFLEET_EMBEDDED_MIXES set how many, STUDIOFLEET_SEED
+repeats a run.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ import numpy as np
 
 from worker.engine.batch import Batch
 from worker.engine.batch_sampler import BatchSampler
+from worker.engine.loading import Loader
 from worker.engine.penalties import adjusted, history_of
 from worker.engine.prefix_cache import PrefixCache
 
 MIXES = int(os.environ.get("STUDIOFLEET_MIXES", "12"))
+EMBEDDED_MIXES = int(os.environ.get("STUDIOFLEET_EMBEDDED_MIXES", "2"))
 SEED = int(os.environ.get("STUDIOFLEET_SEED", str(random.randrange(2**32))))
 EOS = 2
 SPECIAL = (EOS, 10)
@@ -85,7 +88,10 @@ def settings_of(vocabulary: int) -> st.SearchStrategy[SamplingSettings]:
         min_tokens=st.sampled_from([0, 3]),
         logprobs=st.sampled_from([None, 0, 3]),
     )
-    return plain | anything
+    free = st.builds(
+        SamplingSettings, temperature=st.sampled_from([0.8, 1.2]), seed=st.integers(0, 2**64 - 1)
+    )
+    return plain | free | anything | anything
 
 
 @dataclass(frozen=True)
@@ -119,11 +125,11 @@ def requests_of(vocabulary: int) -> st.SearchStrategy[list[Request]]:
         settings=settings_of(vocabulary),
         prompt=prompts,
         max_tokens=st.integers(1, 14),
-        arrival=st.integers(0, 25),
+        arrival=st.integers(0, 15),
         abort_after=st.none() | st.none() | st.integers(0, 12),
         known=st.just(0) | st.integers(0, 12),
     )
-    return st.lists(one, min_size=1, max_size=9)
+    return st.lists(one, min_size=3, max_size=9)
 
 
 def alone(network: Any, request: Request) -> list[int]:
@@ -205,20 +211,35 @@ def check(network: Any, mix: list[Request]) -> None:
     assert mx.get_active_memory() <= before
 
 
-@pytest.mark.parametrize("size", [SMALL, LARGE])
-def test_each_answer_of_a_mix_is_the_one_that_its_request_gets_alone(networks, size):
-    """Also what was continued, with warm and cold prefixes; and no row, cache or byte is left over."""
+def hold(network: Any, vocabulary: int, count: int) -> None:
+    """Try so many mixes on that network."""
 
     @seeded(SEED)
     @profile(
-        max_examples=MIXES,
+        max_examples=count,
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
         print_blob=True,
     )
-    @given(requests_of(size))
+    @given(requests_of(vocabulary))
     def mixes(mix: list[Request]) -> None:
-        check(networks[size], mix)
+        check(network, mix)
 
     mixes()
+
+
+@pytest.mark.timeout(600 + 60 * MIXES)
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+def test_each_answer_of_a_mix_is_the_one_that_its_request_gets_alone(networks, size):
+    """Also what was continued, with warm and cold prefixes; and no row, cache or byte is left over."""
+    hold(networks[size], size, MIXES)
+
+
+@pytest.mark.timeout(600 + 600 * EMBEDDED_MIXES)
+def test_so_it_is_on_the_embedded_model(models):
+    loader = Loader(None, models, None)
+    for _piece in loader.pieces():
+        pass
+    assert loader.result is not None
+    hold(loader.result.network, 49152, EMBEDDED_MIXES)
