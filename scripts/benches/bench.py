@@ -13,12 +13,14 @@ from pathlib import Path
 import bench_batching
 import bench_decode
 import bench_gateway
+import bench_peers
 import bench_sampling
 
 BENCHES = {
     "gateway": bench_gateway,
     "batching": bench_batching,
     "decode": bench_decode,
+    "peers": bench_peers,
     "sampling": bench_sampling,
 }
 

@@ -1,0 +1,230 @@
+"""Other MLX servers side by side: mlx_lm.server and vllm-mlx, the same model folder, the same OpenBLAS.
+
+plain, seeded and mixed: tokens per second at 1, 4, 8 and 16 streams (mixed: greedy, seeded, top-p and
+top-k requests together). prefill: while four streams run, a prompt of 2,000 tokens comes; the longest gap
+of the running streams and the first token of the long prompt, in seconds. prefix: the first token of a
+prompt of 1,000 tokens that began like an earlier one, as a share of the same server's time for a new one.
+vllm-mlx comes into an environment of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes.util
+import itertools
+import json
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import venv
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from bench_decode import WORDS, embedded_folder
+from measure import interval, machine
+from servers import PATIENCE_S, Cluster, Processes, processes
+from streams import Answer, Messages, ask, ask_all, speed
+
+PARTS = ("plain", "seeded", "mixed", "prefill", "prefix")
+ENVIRONMENT = Path("~/.cache/studiofleet/bench-peers").expanduser()
+VLLM_MLX = "vllm-mlx==0.6.0"
+VLLM_MLX_NEEDS = (
+    "mlx[cpu]==0.32.4" if sys.platform == "linux" else "mlx==0.32.4",
+    *("mlx-lm>=0.31.3,<0.32", "fastapi", "uvicorn", "httpx", "psutil", "prometheus-client", "jsonschema"),
+    *("pytz", "tabulate", "requests", "pillow", "python-multipart"),
+)
+"""For text; its own list brings PyTorch and much more."""
+ENGINE = 'model = {model}\nserved_name = "m"\nmax_num_seqs = 16'
+
+
+@dataclass(frozen=True)
+class Server:
+    name: str
+    url: str
+    model: str
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 8, 16])
+    parser.add_argument("--tokens", type=int, default=48, help="of each answer at most")
+    parser.add_argument("--environment", type=Path, default=ENVIRONMENT, help="where vllm-mlx is installed")
+
+
+def run(folder: Path, options: argparse.Namespace) -> None:
+    with processes() as owned:
+        servers = start(folder, options.environment, owned)
+        print(machine())
+        parts: dict[str, Callable[[], None]] = {
+            "plain": lambda: throughput("plain", servers, options, lambda _n: {}),
+            "seeded": lambda: throughput(
+                "seeded", servers, options, lambda n: {"seed": n, "temperature": 1.0}
+            ),
+            "mixed": lambda: throughput("mixed", servers, options, mixed),
+            "prefill": lambda: long_prefill(servers, options),
+            "prefix": lambda: shared_prefix(servers, options),
+        }
+        for part in options.parts:
+            parts[part]()
+
+
+def mixed(number: int) -> dict[str, Any]:
+    kinds: tuple[dict[str, Any], ...] = (
+        {},
+        {"temperature": 0.8, "seed": number},
+        {"temperature": 1.0, "top_p": 0.9},
+        {"temperature": 0.7, "top_k": 40},
+    )
+    return kinds[number % len(kinds)]
+
+
+def throughput(
+    part: str, servers: list[Server], options: argparse.Namespace, settings: Callable[[int], dict[str, Any]]
+) -> None:
+    for streams in options.streams:
+
+        def measure(server: Server, turn: int, streams: int = streams) -> float:
+            conversations = [story(turn * 100 + number) for number in range(streams)]
+            wishes = [{"max_tokens": options.tokens, **settings(number)} for number in range(streams)]
+            return speed(asyncio.run(ask_all(server.url, server.model, conversations, wishes)))
+
+        side_by_side(f"{part}, {streams} streams, tokens/s", servers, options.pairs, measure)
+
+
+def long_prefill(servers: list[Server], options: argparse.Namespace) -> None:
+    """Both figures come from the same runs."""
+    firsts: dict[tuple[str, int], float] = {}
+
+    def gap(server: Server, turn: int) -> float:
+        longest, firsts[server.name, turn] = asyncio.run(interrupted(server, turn))
+        return longest
+
+    side_by_side("prefill, longest gap of the running streams, s", servers, options.pairs, gap)
+    side_by_side(
+        "prefill, first token of the long prompt, s",
+        servers,
+        options.pairs,
+        lambda s, turn: firsts[s.name, turn],
+    )
+
+
+async def interrupted(server: Server, turn: int) -> tuple[float, float]:
+    """The longest gap of four running streams while a long prompt is read, and its first token's time."""
+    answers = [Answer() for _ in range(4)]
+    running = [
+        asyncio.create_task(ask(server.url, server.model, story(turn * 100 + n), answer, max_tokens=1000))
+        for n, answer in enumerate(answers)
+    ]
+    while not all(len(answer.pieces) > 4 for answer in answers):  # noqa: ASYNC110 (they are written elsewhere)
+        await asyncio.sleep(0.05)
+    long = await ask(server.url, server.model, essay(turn, 2000), max_tokens=2)
+    longest = max(answer.longest_gap_s(long.begun, long.pieces[0]) for answer in answers)
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+    return longest, long.first_s
+
+
+def shared_prefix(servers: list[Server], options: argparse.Namespace) -> None:
+    def share(server: Server, turn: int) -> float:
+        cold = asyncio.run(
+            ask(server.url, server.model, essay(turn, 1000, "What is it about?"), max_tokens=4)
+        )
+        warm = asyncio.run(ask(server.url, server.model, essay(turn, 1000, "Who is in it?"), max_tokens=4))
+        return warm.first_s / cold.first_s
+
+    side_by_side("prefix, warm / cold first token", servers, options.pairs, share)
+
+
+def side_by_side(
+    name: str, servers: list[Server], pairs: int, measure: Callable[[Server, int], float]
+) -> None:
+    """Each server in turn, in another order each time; prints the ratio of ours, the first, to each other."""
+    values: dict[str, list[float]] = {server.name: [] for server in servers}
+    for turn in range(pairs + 1):  # the first one warms all up
+        shift = turn % len(servers)
+        for server in servers[shift:] + servers[:shift]:
+            value = measure(server, turn)
+            if turn:
+                values[server.name].append(value)
+    print(name)
+    ours = values[servers[0].name]
+    for server in servers:
+        theirs = values[server.name]
+        low, high = interval([a / b for a, b in zip(ours, theirs, strict=True)])
+        ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+        compared = f"ours / it: {ratio:.2f} ({low:.2f} to {high:.2f})"
+        print(f"  {server.name}: {statistics.median(theirs):.3g}; {compared}")
+    sys.stdout.flush()
+
+
+def story(number: int) -> Messages:
+    first, second = WORDS[number % 11], WORDS[number // 11 % 11]
+    text = f"Write a long story, number {number}, about the {first} and the {second}."
+    return [{"role": "user", "content": text}]
+
+
+def essay(number: int, tokens: int, question: str = "What is it about?") -> Messages:
+    """A text of about so many tokens, a little more than one a word."""
+    words = (f"{WORDS[(number + n * 7) % 11]} {WORDS[(n * n + number) % 11]}" for n in itertools.count())
+    text = " ".join(itertools.islice(words, tokens // 2))
+    return [{"role": "user", "content": f"Text {number}: {text}. {question}"}]
+
+
+def start(folder: Path, environment: Path, owned: Processes) -> list[Server]:
+    """Ours first."""
+    model = embedded_folder()
+    blas = {"LD_PRELOAD": library} if (library := ctypes.util.find_library("openblas")) else {}
+    ours = Cluster(folder, ENGINE.format(model=json.dumps(str(model))), owned)
+    lm = [sys.executable, "-m", "mlx_lm", "server", "--model", str(model)]
+    vllm = [str(environment_of(environment) / "bin" / "vllm-mlx"), "serve", str(model)]
+    vllm += ["--continuous-batching", "--max-num-seqs", "16"]
+    return [
+        Server("studiofleet", ours.url, "m"),
+        peer("mlx_lm.server", str(model), lm, blas, owned, folder),
+        peer("vllm-mlx", str(model), vllm, blas, owned, folder),
+    ]
+
+
+def environment_of(folder: Path) -> Path:
+    """Made at the first use; about 400 MB."""
+    if not (folder / "made").exists():
+        print(f"installing {VLLM_MLX} into {folder}", flush=True)
+        venv.create(folder, with_pip=True, clear=True)
+        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+        subprocess.run([*pip, "--no-deps", VLLM_MLX], check=True)
+        subprocess.run([*pip, *VLLM_MLX_NEEDS], check=True)
+        (folder / "made").touch()
+    return folder
+
+
+def peer(
+    name: str, model: str, command: list[str], environ: dict[str, str], owned: Processes, folder: Path
+) -> Server:
+    """Starts it and waits until it answers."""
+    port = free_port()
+    with (folder / f"{name}.log").open("wb") as log:
+        arguments = [*command, "--host", "127.0.0.1", "--port", str(port)]
+        process = owned.start(arguments, environ={**environ, "HF_HUB_OFFLINE": "1"}, stdout=log, stderr=log)
+    url = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + 3 * PATIENCE_S
+    while True:
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"{name} does not start:\n{(folder / f'{name}.log').read_text()[-2000:]}")
+        try:
+            if httpx.get(f"{url}/v1/models").status_code == 200:
+                return Server(name, url, model)
+        except httpx.HTTPError:
+            time.sleep(0.2)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
