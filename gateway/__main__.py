@@ -26,8 +26,9 @@ from gateway.cluster import Cluster
 from gateway.connection import Connection, end_overdue
 from gateway.patience import KEEP_ALIVE_S
 from protocol import logs
-from protocol.addresses import SUPERVISOR, AddressError, Home
-from protocol.config import LOCAL, ClusterConfig, ConfigError, GatewayConfig
+from protocol.addresses import LOCAL, SUPERVISOR, AddressError, Home
+from protocol.config import ClusterConfig, GatewayConfig
+from protocol.config_errors import ConfigError
 from protocol.configfile import read_config
 from protocol.errors import ClusterError, ErrorCode
 from protocol.folders import leave_socket_folder

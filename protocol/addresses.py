@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+LOCAL = "local"
+"""The node that is this machine."""
 MAX_SOCKET_PATH = 103
 """Bytes of a unix socket path on macOS (Linux has 107)."""
 SUPERVISOR = "supervisor"

@@ -6,32 +6,20 @@ built yet are refused by name, so that no setting is ever silently without effec
 
 from __future__ import annotations
 
-import re
 import tomllib
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from protocol.addresses import SUPERVISOR, AddressError, is_loopback, split_http, tcp_host
-from protocol.config_errors import explain
+from protocol import config_rules
+from protocol.addresses import LOCAL
+from protocol.config_errors import ConfigError, explain
 from protocol.values import Count, Id, Name, NotNegative
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 
-LOCAL = "local"
-"""The node that is this machine."""
-
 EMBEDDED = "embedded"
 """The model name that stands for the small model which the project brings along."""
-
-ENGINES = ("batched", "serial", "fake")
-_PLANNED_ENGINES = ("vision", "embeddings")
-_WITH_ADAPTERS = ("batched", "serial")
-_CLASS_PATH = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-
-
-class ConfigError(ValueError):
-    """The configuration cannot be used: what is wrong, where, and what to do."""
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -221,7 +209,7 @@ class ClusterConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     log: LogConfig = LogConfig()
     models: tuple[ModelConfig, ...] = ()
     anthropic: AnthropicConfig = AnthropicConfig()
-    # Part of the format, not built yet: refused by `parse`.
+    # Part of the format, not built yet: refused by `config_rules`.
     takeover: Any = None
     auth: Any = None
     admin: Any = None
@@ -259,134 +247,9 @@ def parse(text: str) -> ClusterConfig:
         config = msgspec.convert(raw, ClusterConfig)
     except msgspec.ValidationError as error:
         raise ConfigError(explain(str(error), raw, _all_keys())) from error
-    _refuse_what_is_not_built(config)
-    _check_ids(config)
-    _check_names(config)
-    for gateway in config.all_gateways:
-        _check_gateway(gateway, config)
-    for worker in config.workers:
-        _check_worker(worker)
+    config_rules.check(config)
     return config
-
-
-def _refuse_what_is_not_built(config: ClusterConfig) -> None:
-    for table in ("takeover", "auth", "admin", "media", "nodes"):
-        if (value := getattr(config, table)) is not None:
-            name = f"[[{table}]]" if isinstance(value, list) else f"[{table}]"
-            raise ConfigError(f"`{name}` is not available in this version; remove the table")
-    if config.supervisor != "process":
-        raise ConfigError(
-            f"supervisor = {config.supervisor!r} is not available in this version;"
-            ' write supervisor = "process"'
-        )
-
-
-def _check_ids(config: ClusterConfig) -> None:
-    if not config.all_gateways:
-        raise ConfigError('there is no gateway; add a [gateway] table with an id and http = "127.0.0.1:8000"')
-    seen: set[str] = set()
-    for process_id in (*(g.id for g in config.all_gateways), *(w.id for w in config.workers)):
-        if process_id == SUPERVISOR:
-            raise ConfigError(f"the id {SUPERVISOR!r} is reserved; choose another")
-        if process_id in seen:
-            raise ConfigError(f"the id {process_id!r} is used twice; ids name processes and must differ")
-        seen.add(process_id)
-
-
-def _check_names(config: ClusterConfig) -> None:
-    """A name means one model: requests for it may go to any worker that has it."""
-    meaning: dict[str, WorkerConfig] = {}
-    for worker in config.workers:
-        for name in (worker.name, *worker.aliases):
-            first = meaning.setdefault(name, worker)
-            if (first.name, first.model, first.adapter) != (worker.name, worker.model, worker.adapter):
-                raise ConfigError(
-                    f"the name {name!r} stands for two models: {_described(first)} and {_described(worker)};"
-                    " give one of them another served_name or alias"
-                )
-    names = {name: worker.name for name, worker in meaning.items()}
-    for model in config.models:
-        for alias in model.aliases:
-            if (first_name := names.setdefault(alias, model.name)) != model.name:
-                raise ConfigError(
-                    f"[[models]] {model.name!r}: the alias {alias!r} means {first_name!r} already; remove one"
-                )
-
-
-def _described(worker: WorkerConfig) -> str:
-    adapted = f" with the adapter {worker.adapter!r}" if worker.adapter is not None else ""
-    return f"{worker.model!r}{adapted} (worker {worker.id!r})"
 
 
 def _all_keys() -> set[str]:
     return {key for table in _Table.__subclasses__() for key in table.__struct_fields__}
-
-
-def _check_gateway(gateway: GatewayConfig, config: ClusterConfig) -> None:
-    where = f"gateway {gateway.id!r}"
-    try:
-        host, _port = split_http(gateway.http)
-    except AddressError as error:
-        raise ConfigError(f"{where}: http: {error}") from error
-    if not is_loopback(host):
-        _check_open(gateway, config, where)
-    if not gateway.listen:
-        raise ConfigError(f'{where}: listen is empty, so no worker could connect; write listen = ["ipc"]')
-    for listen in gateway.listen:
-        if listen == "ipc":
-            continue
-        try:
-            host = tcp_host(listen)
-        except AddressError as error:
-            raise ConfigError(f"{where}: listen: {error}") from error
-        if not is_loopback(host):
-            raise ConfigError(
-                f"{where}: listen: {listen!r} is reached by other machines; encrypted transport is not"
-                ' available in this version, so only "ipc" and tcp on 127.0.0.1 are taken'
-            )
-
-
-def _check_open(gateway: GatewayConfig, config: ClusterConfig, where: str) -> None:
-    if not gateway.open_without_keys:
-        raise ConfigError(
-            f"{where}: http = {gateway.http!r} is open to other machines, and there are no API keys;"
-            " bind 127.0.0.1, or write open_without_keys = true if that is meant"
-        )
-    if any(worker.engine == "fake" for worker in config.workers) and not gateway.allow_fake:
-        raise ConfigError(
-            f"{where}: a worker with the fake engine would answer other machines;"
-            " remove it, or write allow_fake = true"
-        )
-
-
-def _check_worker(worker: WorkerConfig) -> None:
-    where = f"worker {worker.id!r}"
-    for what, is_set in ((worker.engine, worker.engine in _PLANNED_ENGINES),):
-        if is_set:
-            raise ConfigError(f"{where}: {what} is not available in this version; remove it")
-    if worker.engine not in ENGINES and _CLASS_PATH.match(worker.engine) is None:
-        raise ConfigError(
-            f"{where}: engine {worker.engine!r} is unknown;"
-            f" write one of {', '.join(ENGINES)}, or package.module:Class"
-        )
-    if worker.adapter is not None and worker.engine not in _WITH_ADAPTERS:
-        raise ConfigError(
-            f"{where}: the engine {worker.engine!r} takes no adapter; remove it, or take one of"
-            f" {', '.join(_WITH_ADAPTERS)}"
-        )
-    if worker.engine == "serial" and worker.slots != 1:
-        raise ConfigError(
-            f"{where}: the engine 'serial' serves one request at a time, not {worker.slots};"
-            " remove max_num_seqs, or let some wait: max_waiting"
-        )
-    if worker.node != LOCAL:
-        raise ConfigError(
-            f"{where}: node {worker.node!r} is unknown; in this version every worker is 'local'"
-        )
-    try:
-        msgspec.convert(worker.name, Name)
-    except msgspec.ValidationError:
-        raise ConfigError(
-            f"{where}: {worker.name[:300]!r} cannot be a model's name; set served_name to 1 to 256 characters"
-            " on one line"
-        ) from None

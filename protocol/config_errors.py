@@ -12,6 +12,10 @@ _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
 _ID_RULE = "an id has 1 to 32 letters, digits, '.', '_' or '-', and begins with a letter or a digit"
 
 
+class ConfigError(ValueError):
+    """The configuration cannot be used: what is wrong, where, and what to do."""
+
+
 def explain(complaint: str, raw: dict[str, Any], keys: Collection[str]) -> str:
     """`complaint` is the decoder's, `raw` the tables as read, `keys` all that a table may contain."""
     words = [complaint]

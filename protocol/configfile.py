@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from protocol.config import ClusterConfig, ConfigError, parse
+from protocol.config import ClusterConfig, parse
+from protocol.config_errors import ConfigError
 
 
 def read_config(path: Path) -> ClusterConfig:

@@ -13,7 +13,8 @@ from types import FrameType
 
 from protocol import logs
 from protocol.addresses import AddressError, Home, models_folder
-from protocol.config import ClusterConfig, ConfigError, LogConfig, WorkerConfig
+from protocol.config import ClusterConfig, LogConfig, WorkerConfig
+from protocol.config_errors import ConfigError
 from protocol.configfile import read_config
 from protocol.folders import leave_socket_folder, private_folder, socket_folder
 from protocol.locks import LockHeldError, locked

@@ -19,7 +19,8 @@ from clusterctl.logs import Choice, Entry, TimeError, merged, moment
 from clusterctl.operations import RefusedError
 from clusterctl.options import config_option, going_on, json_option, places, reported, taught
 from clusterctl.tails import Tail, ids_in
-from protocol.config import ClusterConfig, ConfigError
+from protocol.config import ClusterConfig
+from protocol.config_errors import ConfigError
 from protocol.configfile import read_config
 
 _LINES = 100

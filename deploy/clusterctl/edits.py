@@ -13,7 +13,8 @@ import tomlkit
 from msgspec.structs import replace
 from tomlkit.items import AoT, Array
 
-from protocol.config import ClusterConfig, ConfigError, WorkerConfig, parse
+from protocol.config import ClusterConfig, WorkerConfig, parse
+from protocol.config_errors import ConfigError
 
 TEMPLATE = """\
 # The wanted state of this cluster. All keys and their defaults: deploy/cluster.example.toml.

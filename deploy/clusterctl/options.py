@@ -16,7 +16,7 @@ import click
 
 from clusterctl import edits, operations, output
 from protocol.addresses import AddressError, Home
-from protocol.config import ConfigError as WrongConfigError
+from protocol.config_errors import ConfigError as WrongConfigError
 from protocol.locks import LockHeldError
 
 P = ParamSpec("P")

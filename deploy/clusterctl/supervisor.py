@@ -29,7 +29,8 @@ from clusterctl.supervision import Forget, Kill, Kind, Phase, Process, Spec, Sta
 from clusterctl.sweeping import set_down_marks, sweep_process
 from clusterctl.wakeups import signal_wakeups
 from protocol.addresses import Home
-from protocol.config import ClusterConfig, ConfigError
+from protocol.config import ClusterConfig
+from protocol.config_errors import ConfigError
 from protocol.configfile import read_config
 from protocol.folders import leave_socket_folder, private_folder
 from protocol.locks import locked

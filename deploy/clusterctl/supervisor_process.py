@@ -15,7 +15,8 @@ from clusterctl.control import NAME
 from clusterctl.supervisor import Supervisor
 from protocol import logs
 from protocol.addresses import Home
-from protocol.config import ConfigError, LogConfig
+from protocol.config import LogConfig
+from protocol.config_errors import ConfigError
 from protocol.configfile import read_config
 from protocol.locks import LockHeldError
 from protocol.states import ExitCode

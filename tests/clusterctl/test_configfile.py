@@ -1,7 +1,7 @@
 import pytest
 
 from clusterctl.configfile import change_config, create_config
-from protocol.config import ConfigError
+from protocol.config_errors import ConfigError
 from protocol.configfile import read_config
 
 TEXT = 'version = 1\n[gateway]\nid = "g"\nhttp = "127.0.0.1:0"\n'

@@ -1,7 +1,8 @@
 import pytest
 
 from clusterctl import edits
-from protocol.config import ConfigError, parse
+from protocol.config import parse
+from protocol.config_errors import ConfigError
 
 FILE = """\
 # my cluster

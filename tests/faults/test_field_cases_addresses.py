@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from protocol.addresses import MAX_SOCKET_PATH, Home
-from protocol.config import ConfigError, parse
+from protocol.config import parse
+from protocol.config_errors import ConfigError
 from protocol.states import ExitCode
 from tests.integration.cluster import PATIENCE_S, Cluster, chat, config_text, fake_worker, script, wait_for
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.config import ConfigError, parse
+from protocol.config import parse
+from protocol.config_errors import ConfigError
 
 LEAST = """
 version = 1

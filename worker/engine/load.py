@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from protocol.config import ConfigError, WorkerConfig
+from protocol.config import WorkerConfig
+from protocol.config_errors import ConfigError
 from worker.engine.base import BaseEngine
 from worker.engine.fake import FakeEngine
 from worker.engine.syntax import configured

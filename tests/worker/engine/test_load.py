@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.config import ConfigError, WorkerConfig
+from protocol.config import WorkerConfig
+from protocol.config_errors import ConfigError
 from worker.engine.fake import FakeEngine
 from worker.engine.load import make_engine
 
