@@ -64,6 +64,9 @@ class WorkerConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     kv_tokens: Count | None = None
     """Prompt and answer tokens of all admitted requests together. Default: unbounded."""
     prefix_cache_mb: NotNegative = 256
+    """Memory for the beginnings of prompts that come again. 0: none."""
+    prefix_cache_disk_mb: NotNegative = 0
+    """Disk for those of them that were of use; they outlive the worker. 0: none."""
     tool_parser: str | None = None
     """How the model writes tool calls: `hermes`, `none`, or one of mlx-lm's parsers by its name.
     Default: found in its chat template and vocabulary."""

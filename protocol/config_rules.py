@@ -126,6 +126,10 @@ def _check_worker(worker: WorkerConfig) -> None:
             f"{where}: engine {worker.engine!r} is unknown;"
             f" write one of {', '.join(ENGINES)}, or package.module:Class"
         )
+    if worker.prefix_cache_disk_mb and not worker.prefix_cache_mb:
+        raise ConfigError(
+            f"{where}: prefix_cache_disk_mb has no effect without prefix_cache_mb; set both, or remove it"
+        )
     if worker.adapter is not None and worker.engine not in _WITH_ADAPTERS:
         raise ConfigError(
             f"{where}: the engine {worker.engine!r} takes no adapter; remove it, or take one of"

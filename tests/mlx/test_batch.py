@@ -41,9 +41,10 @@ class FaultyGenerator(BatchGenerator):  # type: ignore[misc]
         """Goes on over the successors."""
         self._poisoned = set()
 
-    def insert(self, prompts, **options):
-        uids = super().insert(prompts, **options)
-        self._poisoned |= {uid for uid, prompt in zip(uids, prompts, strict=True) if POISON in prompt}
+    def insert_segments(self, segments, **options):
+        poisoned = [any(POISON in segment for segment in prompt) for prompt in segments]
+        uids = super().insert_segments(segments, **options)
+        self._poisoned |= {uid for uid, bad in zip(uids, poisoned, strict=True) if bad}
         return uids
 
     def remove(self, uids, **options):
@@ -262,17 +263,17 @@ def test_a_stored_prefix_is_not_changed_by_those_who_use_it(network):
     for _ in range(3):
         again, _ = run(batch, sequence("a", length=40))
         assert again == first
-    assert batch.prefix_stats["hits"] == 3
+    assert batch.prefix_stats["prefix_cache_hits"] >= 3 * 39
 
 
 def test_the_prefix_cache_stays_within_its_bytes(network):
     batch = make(network, prefix_bytes=60_000)
     for name in "abcdefgh":
         run(batch, sequence(name, length=40))
-        assert batch.prefix_stats["bytes"] <= 60_000
-    assert batch.prefix_stats["entries"] > 0
+        assert batch.prefix_stats["prefix_cache_bytes"] <= 60_000
+    assert batch.prefix_stats["prefix_cache_entries"] > 0
     batch.clear_prefixes()
-    assert (batch.prefix_stats["entries"], batch.prefix_stats["bytes"]) == (0, 0)
+    assert (batch.prefix_stats["prefix_cache_entries"], batch.prefix_stats["prefix_cache_bytes"]) == (0, 0)
 
 
 class NumbLast:

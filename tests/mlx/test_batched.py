@@ -295,7 +295,7 @@ def test_a_tight_kv_budget_is_busy_beside_others_and_cuts_alone(make_engine):
             assert alone.finish_reason == "length"
             with pytest.raises(PromptError):
                 await ask(engine, "word " * 200)
-            assert engine.get_cache_stats()["entries"] == 0
+            assert engine.get_cache_stats()["prefix_cache_entries"] == 0
 
     asyncio.run(scenario())
 

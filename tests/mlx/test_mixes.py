@@ -169,7 +169,7 @@ def together(network: Any, mix: list[Request], whole: list[list[int]], prefixes:
         assert step < 1000
     assert (batch.running, batch.prefill_tokens) == (0, 0)
     assert batch._rows._generator.prompt_cache_nbytes == 0
-    assert prefixes.stats()["bytes"] <= PREFIX_BYTES
+    assert prefixes.stats()["prefix_cache_bytes"] <= PREFIX_BYTES
     batch.close()
     return [None if i in aborted else each.emitted for i, each in enumerate(sequences)]
 

@@ -170,7 +170,7 @@ def test_a_prefix_is_computed_once(model, draft, drafted):
     assert [e.token for e in warm[1:]] == [e.token for e in cold[1:]]
     assert [e.token for e in beside[1:]] == answer(solo(model), [*prompt[:25], 1, 2, 3])
     stepper.clear_prefixes()
-    assert stepper.prefix_stats["bytes"] == 0
+    assert stepper.prefix_stats["prefix_cache_bytes"] == 0
 
 
 @pytest.mark.parametrize("drafted", [False, True])
@@ -237,7 +237,7 @@ def test_a_quantized_cache_is_one_and_gives_nearly_the_same(model, draft, drafte
     assert len(whole) == 20
     for known in (1, 7, 19):
         assert whole[:known] + answer(stepper, PROMPT * 20, 20, emitted=whole[:known]) == whole
-    assert stepper.prefix_stats["entries"] == 0
+    assert stepper.prefix_stats["prefix_cache_entries"] == 0
 
 
 def test_quantizing_may_begin_later(model):

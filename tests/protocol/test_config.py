@@ -63,6 +63,10 @@ def test_the_served_name_defaults_to_the_last_part(model: str, name: str):
     ("text", "words"),
     [
         ("version = 1\n[", "not valid TOML"),
+        (
+            LEAST + WORKER + "prefix_cache_mb = 0\nprefix_cache_disk_mb = 5",
+            "no effect without prefix_cache_mb",
+        ),
         ("version = 2" + LEAST[12:], r"\$\.version"),
         ("version = 1", "there is no gateway"),
         (LEAST + "htpp = 1", "unknown field `htpp` - at `\\$.gateway`"),

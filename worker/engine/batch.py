@@ -13,7 +13,7 @@ from collections.abc import Callable
 from worker.engine.batch_sampler import BatchSampler
 from worker.engine.output import EngineFailed
 from worker.engine.prefill import Pieces, PrefillQueue, Prompt, Rate, pieces
-from worker.engine.prefix_cache import PrefixCache
+from worker.engine.prefix_cache import BLOCK, PrefixCache
 from worker.engine.recovery import Recovery
 from worker.engine.rows import Beginning, MakeGenerator, Row, Rows, generator_maker, padded
 from worker.engine.scoring import PromptScoring
@@ -71,7 +71,7 @@ class Batch:
         return scoring + sum(row.unread for row in self._rows.all())
 
     def add(self, sequence: Sequence) -> None:
-        self._waiting.add(sequence, len(sequence.ids), self._now())
+        self._wait(sequence, self._now())
 
     def remove(self, sequence: Sequence) -> None:
         """End it, waiting or running; one that is not here has ended already."""
@@ -82,6 +82,7 @@ class Batch:
             self._scoring = None
         for row in self._rows.all():
             if row.sequence is sequence:
+                self._keep(row)
                 self._rows.remove(row)
 
     def step(self) -> Events:
@@ -89,14 +90,18 @@ class Batch:
         events = self._admit() if self._scoring is None else self._score(self._scoring)
         if not len(self._rows):
             return events
+        reading = self._rows.reading
         try:
             tokens = self._rows.step(self._piece())
         except Exception as error:  # noqa: BLE001 (whatever the model raises)
             return events + self._recover(error)
+        for row in reading:
+            if row.at_stop and row.read >= BLOCK:
+                self._keep(row)
         for token in tokens:
             sequence = token.row.sequence
             if not math.isfinite(token.likelihood.logprob):
-                self.remove(sequence)
+                self._drop(token.row)
                 failure = RuntimeError("the model gave no number for the probability of a token (NaN)")
                 logger.error("request %s: %s", sequence.request_id, failure)
                 events.append((sequence, Event(error=failure)))
@@ -118,7 +123,7 @@ class Batch:
 
     def close(self) -> None:
         self._rows.close()
-        self._prefixes.clear()
+        self._prefixes.close()
         self._aside.clear()
 
     def _piece(self) -> int:
@@ -140,17 +145,40 @@ class Batch:
                 self._put_aside(row)
             case _:
                 return []
-        here = [row.sequence for row in self._rows.all()]
-        group = self._waiting.take(
-            now,
-            rate,
-            self._budget().of_whole,
-            self._max_num_seqs - len(here),
-            lambda sequence: self._recovery.admits(sequence, here),
-        )
+        places = self._max_num_seqs - len(self._rows)
+        group = self._waiting.take(now, rate, self._budget().of_whole, places, self._admits())
         return [event for prompt in group for event in self._insert(prompt)]
 
+    def _admits(self) -> Callable[[Sequence], bool]:
+        """Who may join, asked in the order of their turns. The first one always may, but for its faults.
+
+        Of those that begin alike, one is read first, and the others go on from there.
+        """
+        here = [row.sequence for row in self._rows.all()]
+        before: list[list[int]] = []
+        warm = True
+
+        def admits(sequence: Sequence) -> bool:
+            nonlocal warm
+            ids = sequence.ids
+            if not self._recovery.admits(sequence, here):
+                return False
+            if any(self._prefixes.gains(ids, leader) for leader in before):
+                return False
+            before.append(ids)
+            warm = warm and self._prefixes.warm(ids)
+            return warm
+
+        return admits
+
+    def _keep(self, row: Row) -> None:
+        """Store what was read and written of it."""
+        state = self._rows.state(row)
+        if state.cache is not None:
+            self._prefixes.store(row.sequence.ids[: state.tokens], state.cache)
+
     def _put_aside(self, row: Row) -> None:
+        self._keep(row)
         beginning = self._rows.take_out(row)
         self._aside[row.sequence] = beginning
         self._waiting.add(row.sequence, len(row.sequence.ids) - beginning.tokens, row.since)
@@ -165,8 +193,13 @@ class Batch:
             return []
         begun = self._aside.pop(sequence, None)
         try:
-            beginning = begun or Beginning(*self._prefixes.fetch(sequence.ids))
-            self._rows.insert(sequence, prompt.since, beginning)
+            ids = sequence.ids
+            if begun is None or self._prefixes.known(ids) > begun.tokens:
+                beginning = Beginning(*self._prefixes.fetch(ids))
+            else:
+                beginning = begun
+            stops = self._prefixes.stops(ids, [other.ids for other in self._waiting.items()])
+            self._rows.insert(sequence, prompt.since, beginning, stops)
         except Exception as error:
             logger.exception("request %s: its prompt could not be inserted", sequence.request_id)
             self._left(sequence)
@@ -197,9 +230,20 @@ class Batch:
             failure = row.drawing.failure
             if failure is not None:
                 logger.error("request %s: sampling failed: %s", row.sequence.request_id, failure)
-                self.remove(row.sequence)
+                self._drop(row)
                 events.append((row.sequence, Event(error=failure)))
         return events
+
+    def _drop(self, row: Row) -> None:
+        """End a row that went wrong. What was computed for it is not trusted."""
+        self._left(row.sequence)
+        self._prefixes.discard(row.sequence.ids)
+        if row in self._rows.all():
+            self._rows.remove(row)
+
+    def _wait(self, sequence: Sequence, since: float) -> None:
+        ids = sequence.ids
+        self._waiting.add(sequence, len(ids) - self._prefixes.known(ids), since)
 
     def _left(self, sequence: Sequence) -> None:
         self._recovery.left(sequence)
@@ -208,13 +252,13 @@ class Batch:
     def _recover(self, error: Exception) -> Events:
         """Begin anew, from prompts and answers so far, without the one that is to blame."""
         rows = self._rows.reset()
-        self._prefixes.clear()
+        self._prefixes.forget()
         culprit = self._recovery.failed([row.sequence for row in rows])
         names = ", ".join(row.sequence.request_id for row in rows)
         logger.error("a step failed, with the requests %s: %s", names, error, exc_info=error)
         for row in rows:
             if row.sequence is not culprit:
-                self._waiting.add(row.sequence, len(row.sequence.ids), row.since)
+                self._wait(row.sequence, row.since)
         if self._recovery.given_up:
             return self._give_up(error, culprit)
         if culprit is None:

@@ -26,9 +26,11 @@ class BatchedEngine(TextEngine):
         super().__init__(model, **common)
 
     def make_stepper(self, model: LoadedModel) -> Stepper:
-        from worker.engine.batch import Batch  # noqa: PLC0415 (OpenBLAS came first)
-        from worker.engine.batch_sampler import BatchSampler  # noqa: PLC0415
-        from worker.engine.prefix_cache import PrefixCache  # noqa: PLC0415
+        from mlx_lm.models.cache import make_prompt_cache  # noqa: PLC0415 (OpenBLAS came first)
 
-        sampler = BatchSampler(model.network, model.special)
-        return Batch(sampler, self._limits.max_num_seqs, PrefixCache(self._prefix_cache_bytes))
+        from worker.engine.batch import Batch  # noqa: PLC0415
+        from worker.engine.batch_sampler import BatchSampler  # noqa: PLC0415
+        from worker.engine.prefix_cache import open_prefix_cache  # noqa: PLC0415
+
+        prefixes = open_prefix_cache(make_prompt_cache(model.network), model.version, self._prefixes)
+        return Batch(BatchSampler(model.network, model.special), self._limits.max_num_seqs, prefixes)

@@ -10,7 +10,7 @@ import mlx.core as mx
 from mlx_lm.generate import maybe_quantize_kv_cache
 from mlx_lm.models.cache import KVCache, RotatingKVCache, can_trim_prompt_cache, make_prompt_cache
 
-from worker.engine.prefix_cache import Cache
+from worker.engine.prefix_state import Cache
 
 _KEPT = 4
 """Tokens at the beginning that a bounded cache never forgets, as in mlx-lm."""

@@ -27,6 +27,8 @@ from worker.engine.weights import ModelFolder, WeightLoader, open_folder
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.05
+_BUFFER_BYTES = 1 << 30
+"""Enough for the arrays of a step to be used again in the next."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class LoadedModel:
     facts: EngineFacts
     special: tuple[int, ...]
     """Tokens that XTC never excludes: those that end an answer or a line."""
+    version: str
+    """Another one after any change of its files: what was computed under the same may be used again."""
     draft: Any = None
     """The network of a smaller model of the same tokens; the engine thread's too."""
     vocabulary: int | None = None
@@ -104,6 +108,7 @@ class Loader:
         self._note(0.0, "starting MLX")
         yield
         prepare_blas()
+        _bound_buffers()
         self._note(0.05, "looking for the model")
         yield
         path = self._folder
@@ -148,6 +153,7 @@ class Loader:
         fingerprint = folder.fingerprint()
         if adapter is not None:
             fingerprint = adapter.fingerprint(fingerprint)
+        folders = [folder] if draft is None else [folder, draft.folder]
         self.result = LoadedModel(
             network=weights.model,
             tokenizer=tokenizer,
@@ -156,6 +162,7 @@ class Loader:
             spell=speller(table, tokenizer),
             facts=EngineFacts(limit, fingerprint, eos, syntax),
             special=(*eos, *tokenizer.encode("\n", add_special_tokens=False)),
+            version=" ".join([fingerprint, *(each.stamp() for each in folders)]),
             draft=None if draft is None else draft.model,
             vocabulary=vocabulary,
         )
@@ -201,6 +208,13 @@ class Loader:
         self.progress = (done, doing)
         if self._stop.is_set():
             raise StopRequested(f"asked to stop while {doing}")
+
+
+def _bound_buffers() -> None:
+    """MLX keeps the buffers of freed arrays, on a Mac up to all the memory it may have."""
+    import mlx.core as mx  # noqa: PLC0415 (OpenBLAS comes first)
+
+    mx.set_cache_limit(min(_BUFFER_BYTES, mx.set_cache_limit(_BUFFER_BYTES)))
 
 
 def _load_tokenizer(folder: ModelFolder) -> Any:

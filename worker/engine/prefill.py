@@ -67,6 +67,9 @@ class PrefillQueue(Generic[T]):
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def items(self) -> list[T]:
+        return [prompt.item for prompt in self._waiting]
+
     def add(self, item: T, tokens: int, since: float) -> None:
         """`since` is when it came first, also where it was here before."""
         self._waiting.append(Prompt(item, tokens, since))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import mlx.core as mx
@@ -42,6 +43,14 @@ class Row:
     drawing: Drawing
     unread: int
     """Tokens of the prompt; at 1 it is ready to run, at 0 it runs."""
+    stops: frozenset[int] = frozenset()
+    """Where, by `unread`, its reading stops for its state to be kept."""
+    read: int = 0
+    """Tokens of the prompt that were read since it came into the generator."""
+
+    @property
+    def at_stop(self) -> bool:
+        return self.unread == 1 or self.unread in self.stops
 
 
 @dataclass(frozen=True)
@@ -86,25 +95,38 @@ class Rows:
         """Rows that get a token in the next step."""
         return len(self._running)
 
-    def insert(self, sequence: Sequence, since: float, beginning: Beginning) -> Row:
-        """Raises what the generator raises; nothing is in it then."""
+    def insert(
+        self, sequence: Sequence, since: float, beginning: Beginning, stops: Iterable[int] = ()
+    ) -> Row:
+        """A step ends at each of `stops`, in tokens of the prompt.
+
+        Raises what the generator raises; nothing is in it then.
+        """
         ids = sequence.ids
         stop_ids = sorted(sequence.stop_ids)
-        (uid,) = self._generator.insert(
-            [ids[beginning.tokens :]],
+        cuts = [beginning.tokens, *(stop for stop in stops if stop > beginning.tokens), len(ids)]
+        (uid,) = self._generator.insert_segments(
+            [[ids[start:end] for start, end in pairwise(cuts)]],
             max_tokens=[sequence.max_tokens - len(sequence.emitted)],
             caches=[beginning.cache],
             all_tokens=[ids[: beginning.tokens]],
             stop_sequences=[StopSequences([(token_id,) for token_id in stop_ids])],
         )
         drawing = Drawing(history_of(sequence.sampling, stop_ids, sequence.prompt, sequence.emitted))
-        row = self._rows[uid] = Row(sequence, since, drawing, unread=len(ids) - beginning.tokens)
+        unread = len(ids) - beginning.tokens
+        row = Row(sequence, since, drawing, unread, frozenset(len(ids) - cut for cut in cuts[1:-1]))
+        self._rows[uid] = row
         return row
 
     def remove(self, row: Row) -> None:
         uid = self._uid(row)
         self._generator.remove([uid])
         self._forget(uid)
+
+    def state(self, row: Row) -> Beginning:
+        """What was computed for a row, lazily."""
+        ((cache, tokens),) = self._generator.extract_cache([self._uid(row)]).values()
+        return Beginning(cache, len(tokens))
 
     def take_out(self, row: Row) -> Beginning:
         """Remove a row whose prompt is being read, with what was read of it."""
@@ -131,7 +153,7 @@ class Rows:
         for prompt in prompts:
             done, total = prompt.progress
             row = self._rows[prompt.uid]
-            row.unread = 0 if prompt.end_of_prompt else total - done
+            row.unread, row.read = (0 if prompt.end_of_prompt else total - done), done
             if prompt.end_of_prompt:
                 self._running.append(row)
         return [self._token(response) for response in tokens]

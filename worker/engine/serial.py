@@ -41,18 +41,19 @@ class SerialEngine(TextEngine):
         super().__init__(model, **{"max_num_seqs": 1, **common, "draft_model": self._options.draft_model})
 
     def make_stepper(self, model: LoadedModel) -> Stepper:
-        from worker.engine.caches import CacheOptions  # noqa: PLC0415 (OpenBLAS came first)
-        from worker.engine.prefix_cache import PrefixCache  # noqa: PLC0415
+        from worker.engine.caches import CacheOptions, Caches  # noqa: PLC0415 (OpenBLAS came first)
+        from worker.engine.prefix_cache import open_prefix_cache  # noqa: PLC0415
         from worker.engine.solo import Networks, Solo  # noqa: PLC0415
 
         options = self._options
-        return Solo(
-            Networks(model.network, model.draft, options.num_draft_tokens, model.vocabulary, model.special),
-            CacheOptions(
-                options.kv_bits, options.kv_group_size, options.quantized_kv_start, options.max_kv_size
-            ),
-            PrefixCache(self._prefix_cache_bytes),
+        networks = Networks(
+            model.network, model.draft, options.num_draft_tokens, model.vocabulary, model.special
         )
+        how = CacheOptions(
+            options.kv_bits, options.kv_group_size, options.quantized_kv_start, options.max_kv_size
+        )
+        empty = [layer for cache in Caches(networks.all, how).new() for layer in cache]
+        return Solo(networks, how, open_prefix_cache(empty, f"{model.version} {how}", self._prefixes))
 
 
 def _checked(options: Mapping[str, Any]) -> SerialOptions:

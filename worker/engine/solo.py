@@ -21,7 +21,8 @@ from worker.engine.batch_sampler import likeliest
 from worker.engine.caches import CacheOptions, Caches, even_out
 from worker.engine.output import EngineFailed
 from worker.engine.prefill import Rate, pieces
-from worker.engine.prefix_cache import Cache, PrefixCache
+from worker.engine.prefix_cache import PrefixCache
+from worker.engine.prefix_state import Cache
 from worker.engine.recovery import Recovery
 from worker.engine.rounds import RoundSampler, history
 from worker.engine.sequence import Event, Events, Likelihood, Sequence
@@ -114,7 +115,7 @@ class Solo:
         """One piece of a prompt; or one token, or those that the model took in a round of the draft."""
         events: Events = []
         if self._run is None:
-            if not self._waiting:
+            if not self._waiting or not self._prefixes.warm(self._waiting[0].ids):
                 return events
             self._run = self._begin(self._waiting.popleft())
             cached = len(self._run.sequence.ids) - len(self._run.rest)
@@ -139,7 +140,7 @@ class Solo:
         self._waiting.clear()
         if self._run is not None:
             self._end(self._run)
-        self._prefixes.clear()
+        self._prefixes.close()
 
     def _begin(self, sequence: Sequence) -> _Run:
         ids = sequence.ids

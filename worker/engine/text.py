@@ -18,6 +18,7 @@ from worker.engine.base import BaseEngine, run_blocking_startup_work
 from worker.engine.limits import BYTES_PER_TOKEN, Limits
 from worker.engine.loading import LoadedModel, Loader
 from worker.engine.output import EngineFacts, EngineLoad, EngineOutput, PromptError, Tokens, whole
+from worker.engine.prefix_files import PrefixOptions
 from worker.engine.prompt import PromptReader
 from worker.engine.sequence import Stepper
 from worker.engine.serving import Serving
@@ -46,6 +47,7 @@ class TextEngine(BaseEngine):
         max_model_len: int | None = None,
         kv_tokens: int | None = None,
         prefix_cache_mb: int = 256,
+        prefix_cache_disk_mb: int = 0,
         adapter: str | None = None,
         draft_model: str | None = None,
         tool_parser: str | None = None,
@@ -54,7 +56,9 @@ class TextEngine(BaseEngine):
         """`model` is a folder, or `embedded`, which is kept beneath `models`. Raises `ValueError`."""
         self._name = name or Path(model).name
         self._limits = Limits(max_num_seqs, max_waiting, kv_tokens)
-        self._prefix_cache_bytes = prefix_cache_mb << 20
+        self._prefixes = PrefixOptions(
+            prefix_cache_mb << 20, prefix_cache_disk_mb << 20, models / "prefix-cache"
+        )
         self._make_loader = partial(
             Loader,
             None if model == EMBEDDED else _folder(model),
@@ -89,6 +93,7 @@ class TextEngine(BaseEngine):
             max_model_len=config.max_model_len,
             kv_tokens=config.kv_tokens,
             prefix_cache_mb=config.prefix_cache_mb,
+            prefix_cache_disk_mb=config.prefix_cache_disk_mb,
             adapter=config.adapter,
             tool_parser=config.tool_parser,
             reasoning_parser=config.reasoning_parser,
@@ -119,7 +124,7 @@ class TextEngine(BaseEngine):
     def inspect(self) -> int:
         """Weights and prefix cache; the KV cache of running requests comes on top."""
         size, self._inspected = self._loader.inspect()
-        return (size + self._prefix_cache_bytes) >> 20
+        return (size + self._prefixes.max_bytes) >> 20
 
     def prepare_for_start(self) -> None:
         """Load the model on the engine thread, piece by piece.
@@ -292,7 +297,8 @@ class TextEngine(BaseEngine):
             return None
         self._thread.post(self._stepper.clear_prefixes)
         stats = self._stepper.prefix_stats
-        return {"prefix_cache": {"entries": stats["entries"], "bytes": stats["bytes"]}}
+        kept = ("entries", "bytes", "disk_entries", "disk_bytes")
+        return {"prefix_cache": {name: stats.get(f"prefix_cache_{name}", 0) for name in kept}}
 
     def _serving(self) -> Serving:
         if self._served is None:

@@ -50,6 +50,11 @@ class ModelFolder:
             digest.update(f"{shard.path.name}\0{shard.size}\0{shard.digest}\0".encode())
         return digest.hexdigest()
 
+    def stamp(self) -> str:
+        """Another one after any change of the weights, some of which the fingerprint does not see."""
+        stamps = [f"{shard.path.resolve()}\0{shard.path.stat().st_mtime_ns}" for shard in self.weights]
+        return hashlib.sha256("\0".join(stamps).encode()).hexdigest()
+
 
 def open_folder(path: Path) -> ModelFolder:
     """The model folder at `path`. Raises `ValueError` that names what is missing or damaged."""
