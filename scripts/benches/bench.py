@@ -14,6 +14,7 @@ import bench_batching
 import bench_decode
 import bench_gateway
 import bench_peers
+import bench_prefix
 import bench_sampling
 
 BENCHES = {
@@ -21,6 +22,7 @@ BENCHES = {
     "batching": bench_batching,
     "decode": bench_decode,
     "peers": bench_peers,
+    "prefix": bench_prefix,
     "sampling": bench_sampling,
 }
 

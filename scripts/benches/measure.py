@@ -23,6 +23,11 @@ def compare(name: str, unit: str, pairs: int, ours: Callable[[], float], other: 
         if pair >= 0:
             ratios.append(our_value / other_value)
             print(f"pair {pair + 1}: {our_value:.3g} and {other_value:.3g} {unit}", flush=True)
+    return report(name, ratios)
+
+
+def report(name: str, ratios: Sequence[float]) -> float:
+    """Prints the median of the ratios with its interval, and gives it."""
     low, high = interval(ratios)
     median = statistics.median(ratios)
     print(f"{name}: {median:.2f} ({low:.2f} to {high:.2f})", flush=True)
