@@ -85,6 +85,8 @@ class Residency:
             if name in there and order.is_pending(there[name], now)
         }
         wanted = self._wanted(there.values(), waiting, now)
+        if not wanted:
+            return []
         decision = _Decision(tuple(there.values()), self._orders, wanted, now)
         for model in sorted(wanted, key=lambda name: wanted[name]):
             decision.provide(model)

@@ -41,8 +41,9 @@ class Claim:
             self._path.unlink(missing_ok=True)
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-            os.write(self._descriptor, f"{wanted_mb}\n".encode())
             self.held_mb = wanted_mb
+            with contextlib.suppress(OSError):  # a full disk is no reason not to serve
+                os.write(self._descriptor, f"{wanted_mb}\n".encode())
 
     def release(self) -> None:
         """Give it back. Idempotent."""
@@ -61,7 +62,7 @@ class Claim:
             if path == self._path:
                 continue
             if is_locked(path):
-                found[path.stem] = int(path.read_text())
+                found[path.stem] = int(path.read_text() or 0)
             else:
                 remove_if_free(path)
         return found

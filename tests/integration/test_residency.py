@@ -9,7 +9,7 @@ import threading
 import httpx
 import pytest
 
-from tests.integration.cluster import config_text, wait_for
+from tests.integration.cluster import chat, config_text, sse, text_of, wait_for
 from tests.integration.residents import (
     MODELS,
     Watch,
@@ -78,3 +78,37 @@ def test_sixty_mixed_requests_for_three_models_under_a_budget_for_two(gateways: 
     assert watch.most_mb == 200
     assert all(counts.values())
     assert sum(counts.values()) <= 40, counts
+
+
+def test_a_stream_for_a_cold_model_is_kept_alive_while_it_loads():
+    extra = "[limits]\nkeepalive_s = 0.3\n[queue]\ntimeout_s = 0.5\n"
+    with idle_fleet(config_text(on_demand("a", load_s=2.5), extra=extra), "a") as cluster:
+        body = chat("hello", model="a", max_tokens=3, stream=True)
+        answer = httpx.post(cluster.url() + "/v1/chat/completions", json=body, timeout=100)
+        assert answer.status_code == 200
+        lines = answer.text.splitlines()
+        assert sum(line.startswith(":") for line in lines) >= 3
+        assert sse(lines)[-1] == "[DONE]"
+        assert text_of(sse(lines))
+
+
+def test_a_client_that_does_not_wait_is_told_when_to_come_again_in_every_dialect():
+    with idle_fleet(config_text(on_demand("a", load_s=60.0)), "a") as cluster:
+        refused = ask(cluster, "a", **{"x-wait-for-model": "false"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "model_loading")
+        assert 1 <= int(refused.headers["retry-after"]) <= 30
+        wait_for(lambda: cluster.worker("a")["state"] == "loading", "the load to begin all the same")
+        message = {"model": "a", "max_tokens": 5, "messages": [{"role": "user", "content": "hello"}]}
+        headers = {"x-wait-for-model": "false", "anthropic-version": "2023-06-01"}
+        other = httpx.post(cluster.url() + "/v1/messages", json=message, headers=headers, timeout=100)
+        assert other.status_code == 503
+        wrong = ask(cluster, "a", **{"x-wait-for-model": "maybe"})
+        assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "x-wait-for-model")
+
+
+def test_fc37_a_load_longer_than_every_time_limit_is_waited_for_and_later_requests_succeed():
+    extra = "[queue]\ntimeout_s = 0.5\n"
+    with idle_fleet(config_text(on_demand("a", load_s=4.0, load_stall_s=2.0), extra=extra), "a") as cluster:
+        assert ask(cluster, "a").status_code == 200
+        assert ask(cluster, "a").status_code == 200
+        assert loads(cluster)["a"] == 1
