@@ -82,6 +82,8 @@ class WorkerConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     """An on-demand worker without requests for so many seconds frees its weights."""
     memory_mb: NotNegative | None = None
     """What the model takes when it is loaded (MiB). Default: from the size of its weight files."""
+    memory_limit_mb: Count | None = None
+    """At 85 % of it the worker takes nothing new (MiB). Default: what the device recommends, or has."""
 
     @property
     def name(self) -> str:

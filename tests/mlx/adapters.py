@@ -23,7 +23,7 @@ def train(model_folder, adapter_folder, question, answer, iters=20, **changes):
         "batch_size": 1,
         "iters": iters,
         "learning_rate": 1e-2,
-        "lora_parameters": {"rank": 4, "scale": 10.0, "dropout": 0.0},
+        "lora_parameters": {"rank": 4, "scale": 10.0, "dropout": 0.5},
         "model": str(model_folder),
         "num_layers": 1,
         "val_batches": 1,

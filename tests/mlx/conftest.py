@@ -74,7 +74,8 @@ def make_engine(models):
 
     @asynccontextmanager
     async def make(max_num_seqs=2, max_waiting=0, kind=BatchedEngine, model="embedded", **options):
-        engine = kind(model, models=models, max_num_seqs=max_num_seqs, max_waiting=max_waiting, **options)
+        places = {"max_num_seqs": max_num_seqs, "max_waiting": max_waiting}
+        engine = kind(model, **{"models": models, **places, **options})
         await run_blocking_startup_work(engine.prepare_for_start)
         await engine.start()
         try:

@@ -170,7 +170,7 @@ def test_characters_are_never_split(engine, runner):
 
 def test_a_prompt_of_every_script_comes_back_from_its_tokens(engine):
     for text in (EMOJI, "def f(x):\n\treturn x  # spaces", "ŝ\u0301 \U0001f469\u200d\U0001f469 \x00"):
-        detokenizer = engine._model.make_detokenizer()
+        detokenizer = engine._host.loaded.model.make_detokenizer()
         ids = engine.tokenizer.encode(text, add_special_tokens=False)
         pieces = [detokenizer.feed([token_id]) for token_id in ids]
         assert "".join(pieces) + detokenizer.flush() == text

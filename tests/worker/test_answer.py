@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -288,3 +290,11 @@ def test_fc71_any_cut_and_any_take_over_say_the_same(parts, data, parallel):
         second = Answer(chat(stop=("aba",), parallel=parallel, resumed=(1,) * shown), 0.0, SYNTAX)
         told += run(second, items(*parts[shown:], "", before=before))
         assert folded(told) == whole
+
+
+def test_what_a_draft_proposed_is_counted():
+    answer = Answer(request(), 0.0)
+    outputs = [replace(item, mtp_drafts=3 * n, mtp_accepted=n) for n, item in enumerate(items("a", "b"), 1)]
+    run(answer, outputs)
+    assert answer.finished is not None
+    assert (answer.finished.usage.mtp_drafts, answer.finished.usage.mtp_accepted) == (9, 3)

@@ -32,7 +32,7 @@ class Caches:
     def __init__(self, networks: Sequence[Any], options: CacheOptions) -> None:
         """Raises `ValueError` when the options, or a draft, cannot be had with these models."""
         self._networks = networks
-        self._options = options
+        self.options = options
         for network in networks:
             if len(networks) > 1:
                 self._check_cutting(network)
@@ -53,12 +53,12 @@ class Caches:
 
     def quantize(self, cache: Cache) -> None:
         """What of it is long enough, in place, where that is asked for."""
-        options = self._options
+        options = self.options
         maybe_quantize_kv_cache(cache, options.quantized_kv_start, options.kv_group_size, options.kv_bits)
 
     def _make(self, network: Any) -> Cache:
         cache: Cache = make_prompt_cache(network)
-        size = self._options.max_kv_size
+        size = self.options.max_kv_size
         if size is None:
             return cache
         return [RotatingKVCache(size, _KEPT) if type(layer) is KVCache else layer for layer in cache]
@@ -75,7 +75,7 @@ class Caches:
             )
 
     def _check_quantized(self, network: Any) -> None:
-        options = self._options
+        options = self.options
         try:
             cache = self._make(network)
             for _ in range(2):

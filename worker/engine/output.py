@@ -74,6 +74,10 @@ class PromptStuck(EngineFailed):
     would do better with it."""
 
 
+class MemoryShort(RuntimeError):  # noqa: N818 (it is no fault of the request)
+    """The request was ended so that the others can go on: memory had run short."""
+
+
 class ModelUnavailable(RuntimeError):  # noqa: N818 (it is the model that is not there)
     """The model cannot be had at the moment: why, and what to do. Another start may succeed."""
 

@@ -52,8 +52,9 @@ class SerialEngine(TextEngine):
         how = CacheOptions(
             options.kv_bits, options.kv_group_size, options.quantized_kv_start, options.max_kv_size
         )
-        empty = [layer for cache in Caches(networks.all, how).new() for layer in cache]
-        return Solo(networks, how, open_prefix_cache(empty, f"{model.version} {how}", self._prefixes))
+        caches = Caches(networks.all, how)
+        empty = [layer for cache in caches.new() for layer in cache]
+        return Solo(networks, caches, open_prefix_cache(empty, f"{model.version} {how}", self._prefixes))
 
 
 def _checked(options: Mapping[str, Any]) -> SerialOptions:

@@ -13,14 +13,14 @@ from typing import NamedTuple, TypeVar
 
 from worker.engine.answer import Answer, AnswerStream
 from worker.engine.base import EngineBusy
+from worker.engine.host import Loaded
 from worker.engine.limits import Limits
-from worker.engine.loading import LoadedModel
-from worker.engine.output import EngineFailed, EngineLoad, PromptError, PromptStuck
+from worker.engine.output import EngineFailed, EngineLoad, MemoryShort, PromptError, PromptStuck
 from worker.engine.preparation import Preparation
 from worker.engine.prompt import PromptReader
-from worker.engine.sequence import Events, Sequence, Stepper
+from worker.engine.sequence import Events, Sequence
 from worker.engine.settings import RequestSettings
-from worker.engine.thread import EngineThread
+from worker.engine.stats import Totals
 
 logger = logging.getLogger(__name__)
 
@@ -44,17 +44,21 @@ class Serving:
     Event loop only, but for `step` and `fault`, which are the engine thread's.
     """
 
-    def __init__(self, model: LoadedModel, stepper: Stepper, thread: EngineThread, limits: Limits) -> None:
-        self._model = model
-        self._stepper = stepper
-        self._thread = thread
+    def __init__(self, loaded: Loaded, limits: Limits) -> None:
+        """Sets the model's thread to work."""
+        self._model = loaded.model
+        self._stepper = loaded.stepper
+        self._guard = loaded.guard
+        self._thread = loaded.thread
         self._limits = limits
+        self.totals = Totals()
         self._loop = asyncio.get_running_loop()
         self._preparation = Preparation()
         self._answers: dict[str, Answer] = {}
         self._sequences: dict[str, Sequence] = {}
         self._last_step = 0.0
         self._failure: EngineFailed | None = None
+        self._thread.drive(self.step)
 
     @property
     def failed(self) -> bool:
@@ -76,7 +80,9 @@ class Serving:
         answer = Answer(request_id, self._model.make_detokenizer(), settings.stop, spell)
         answer.reserved = self._limits.estimate(prompt_bytes, settings.max_tokens)
         self._limits.check_kv(answer.reserved, self._reserved())
-        if not self._answers:
+        if self._answers:
+            self._guard.check()
+        else:
             self._last_step = time.monotonic()
         self._answers[request_id] = answer
         self._preparation.submit(
@@ -154,6 +160,8 @@ class Serving:
         self._last_step = time.monotonic()
         if events and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._deliver, events)
+        if self._guard.look() and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._shed)
         return self._stepper.has_work
 
     def fault(self, error: Exception) -> None:
@@ -161,6 +169,15 @@ class Serving:
         self._failure = EngineFailed(f"the engine thread met a fault: {error}")
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.abort_all, self._failure)
+
+    def _shed(self) -> None:
+        """End the request that came last."""
+        newest = next(reversed(self._answers), None)
+        if newest is not None:
+            words = f"{self._guard.words()}; the newest request was ended, shorter ones may fit"
+            logger.error("request %s: %s", newest, words)
+            self.totals.ended_for_memory += 1
+            self.abort(newest, MemoryShort(words))
 
     def _check_ids(self, settings: RequestSettings) -> None:
         """An id that the model does not have would be read from beyond its logits."""
@@ -234,12 +251,14 @@ class Serving:
         elif not answer.ended and not sequence.score_prompt and len(sequence.emitted) >= sequence.max_tokens:
             answer.finish("length")
         if not answer.ended:
+            self.totals.prompt_tokens += len(sequence.prompt)
             self._sequences[answer.request_id] = sequence
             self._thread.post(lambda: self._stepper.add(sequence))
 
     def _deliver(self, events: Events) -> None:
         for sequence, event in events:
             sequence.deliver(event)
+            self.totals.count(event)
             if isinstance(event.error, EngineFailed):
                 self._failure = event.error
             answer = self._answers.get(sequence.request_id)

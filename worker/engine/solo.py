@@ -18,7 +18,7 @@ import mlx.core as mx
 from mlx_lm.generate import generate_step, generation_stream, speculative_generate_step
 
 from worker.engine.batch_sampler import likeliest
-from worker.engine.caches import CacheOptions, Caches, even_out
+from worker.engine.caches import Caches, even_out
 from worker.engine.output import EngineFailed
 from worker.engine.prefill import Rate, pieces
 from worker.engine.prefix_cache import PrefixCache
@@ -68,14 +68,12 @@ class Solo:
     def __init__(
         self,
         networks: Networks,
-        options: CacheOptions,
+        caches: Caches,
         prefixes: PrefixCache,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Raises `ValueError` when these options cannot be had with these models."""
         self._networks = networks
-        self._options = options
-        self._caches = Caches(networks.all, options)
+        self._caches = caches
         self._prefixes = prefixes
         self._now = now
         self._waiting: deque[Sequence] = deque()
@@ -195,7 +193,7 @@ class Solo:
         return events
 
     def _tokens(self, run: _Run) -> Tokens:
-        networks, options = self._networks, self._options
+        networks, options = self._networks, self._caches.options
         how = {
             "max_tokens": run.sequence.max_tokens - len(run.sequence.emitted),
             "sampler": run.sampler,
@@ -217,7 +215,7 @@ class Solo:
         """End the run, and keep its cache for prompts that begin alike."""
         begun = run.tokens is not None
         self._end(run)
-        if begun and self._options.kv_bits is None:
+        if begun and self._caches.options.kv_bits is None:
             joined = [layer for cache in run.caches for layer in cache]
             ids = run.sequence.ids
             self._prefixes.store(ids if self._networks.draft is None else ids[: even_out(joined)], joined)

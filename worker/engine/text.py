@@ -1,11 +1,9 @@
-"""What the engines for text have in common: the model on its thread, requests from admission to answer."""
+"""What the engines for text have in common: the calls of the contract, for a model on its thread."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import importlib.util
-import sys
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -15,15 +13,17 @@ from typing import Any, Self
 from protocol.config import EMBEDDED, WorkerConfig
 from protocol.models import no_model
 from worker.engine.base import BaseEngine, run_blocking_startup_work
+from worker.engine.host import ModelHost
 from worker.engine.limits import BYTES_PER_TOKEN, Limits
 from worker.engine.loading import LoadedModel, Loader
+from worker.engine.memory import Memory, MlxMemory
 from worker.engine.output import EngineFacts, EngineLoad, EngineOutput, PromptError, Tokens, whole
 from worker.engine.prefix_files import PrefixOptions
 from worker.engine.prompt import PromptReader
 from worker.engine.sequence import Stepper
 from worker.engine.serving import Serving
 from worker.engine.settings import request_settings
-from worker.engine.thread import EngineThread
+from worker.engine.stats import Totals, engine_stats
 
 
 class TextEngine(BaseEngine):
@@ -52,6 +52,8 @@ class TextEngine(BaseEngine):
         draft_model: str | None = None,
         tool_parser: str | None = None,
         reasoning_parser: str | None = None,
+        memory_limit_mb: int | None = None,
+        memory: Memory | None = None,
     ) -> None:
         """`model` is a folder, or `embedded`, which is kept beneath `models`. Raises `ValueError`."""
         self._name = name or Path(model).name
@@ -59,7 +61,7 @@ class TextEngine(BaseEngine):
         self._prefixes = PrefixOptions(
             prefix_cache_mb << 20, prefix_cache_disk_mb << 20, models / "prefix-cache"
         )
-        self._make_loader = partial(
+        make_loader = partial(
             Loader,
             None if model == EMBEDDED else _folder(model),
             models,
@@ -69,11 +71,10 @@ class TextEngine(BaseEngine):
             tool_parser=tool_parser,
             reasoning_parser=reasoning_parser,
         )
-        self._loader = self._make_loader()
-        self._inspected = EngineFacts()
-        self._model: LoadedModel | None = None
-        self._stepper: Stepper | None = None
-        self._thread: EngineThread | None = None
+        limit = None if memory_limit_mb is None else memory_limit_mb << 20
+        self._host = ModelHost(
+            make_loader, self.make_stepper, lambda: memory or MlxMemory(limit), self._fault
+        )
         self._served: Serving | None = None
 
     @classmethod
@@ -97,6 +98,7 @@ class TextEngine(BaseEngine):
             adapter=config.adapter,
             tool_parser=config.tool_parser,
             reasoning_parser=config.reasoning_parser,
+            memory_limit_mb=config.memory_limit_mb,
             engine_options=config.engine_options,
         )
 
@@ -114,7 +116,7 @@ class TextEngine(BaseEngine):
 
     @property
     def tokenizer(self) -> Any:
-        return None if self._model is None else self._model.tokenizer
+        return None if self._host.loaded is None else self._host.loaded.model.tokenizer
 
     @property
     def failed(self) -> bool:
@@ -123,45 +125,26 @@ class TextEngine(BaseEngine):
 
     def inspect(self) -> int:
         """Weights and prefix cache; the KV cache of running requests comes on top."""
-        size, self._inspected = self._loader.inspect()
-        return (size + self._prefixes.max_bytes) >> 20
+        return (self._host.inspect() + self._prefixes.max_bytes) >> 20
 
     def prepare_for_start(self) -> None:
-        """Load the model on the engine thread, piece by piece.
-
-        Raises `StopRequested`, `ValueError` and `EmbeddedModelError`.
-        """
-        if self._model is not None:
-            return
-        if self._thread is None:
-            self._thread = EngineThread("engine", self._fault)
-        thread, pieces = self._thread, self._loader.pieces()
-
-        def one_more() -> bool:
-            return any(True for _piece in pieces)  # takes the next piece only
-
-        while thread.call(one_more):
-            pass
-        thread.call(self._take_model)
+        """Load the model. Raises `StopRequested`, `ValueError` and `EmbeddedModelError`."""
+        self._host.load()
 
     async def start(self) -> None:
         if self._served is not None:
             return
-        if self._model is None:
+        if self._host.loaded is None:
             await run_blocking_startup_work(self.prepare_for_start)
-        if self._model is None or self._stepper is None or self._thread is None:
+        if self._host.loaded is None:
             raise RuntimeError("the model is not loaded")
-        self._served = Serving(self._model, self._stepper, self._thread, self._limits)
-        self._thread.drive(self._served.step)
+        self._served = Serving(self._host.loaded, self._limits)
 
     async def stop(self) -> None:
         served, self._served = self._served, None
         if served is not None:
             served.close(RuntimeError("the engine was stopped"))
-        self._loader = self._make_loader()
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            await asyncio.to_thread(self._unload, thread)
+        await asyncio.to_thread(self._host.unload)
 
     async def generate(
         self,
@@ -264,39 +247,33 @@ class TextEngine(BaseEngine):
         return self._served.abort(request_id, RuntimeError("the request was aborted"))
 
     def facts(self) -> EngineFacts:
-        return self._inspected if self._model is None else self._model.facts
+        return self._host.facts
 
     def load(self) -> EngineLoad:
         return EngineLoad() if self._served is None else self._served.load()
 
     def load_progress(self) -> tuple[float, str]:
-        return self._loader.progress if self._model is None else (1.0, "loaded")
+        return self._host.progress
 
     def request_stop(self) -> None:
-        self._loader.request_stop()
+        self._host.request_stop()
 
     def get_stats(self) -> dict[str, Any]:
-        load = self.load()
-        return {
-            "engine": self.kind,
-            "running": load.running,
-            "waiting": load.waiting,
-            "prefill_tokens": load.prefill_tokens,
-            "kv_tokens": load.kv_tokens,
-            "decode_tokens_per_s": round(load.decode_tokens_per_s, 1),
-            "prefill_tokens_per_s": round(load.prefill_tokens_per_s, 1),
-            "failed": self.failed,
-        }
+        """As docs/architecture.md lists them."""
+        totals = Totals() if self._served is None else self._served.totals
+        reading = None if self._host.loaded is None else self._host.loaded.guard.reading
+        return engine_stats(self.kind, self.load(), totals, self._limits, reading)
 
     def get_cache_stats(self) -> dict[str, Any] | None:
-        return None if self._stepper is None else dict(self._stepper.prefix_stats)
+        return None if self._host.loaded is None else dict(self._host.loaded.stepper.prefix_stats)
 
     def clear_runtime_caches(self) -> dict[str, Any] | None:
         """Says what is being freed: it goes before the engine's next step."""
-        if self._stepper is None or self._thread is None:
+        loaded = self._host.loaded
+        if loaded is None:
             return None
-        self._thread.post(self._stepper.clear_prefixes)
-        stats = self._stepper.prefix_stats
+        loaded.thread.post(loaded.stepper.clear_prefixes)
+        stats = loaded.stepper.prefix_stats
         kept = ("entries", "bytes", "disk_entries", "disk_bytes")
         return {"prefix_cache": {name: stats.get(f"prefix_cache_{name}", 0) for name in kept}}
 
@@ -305,29 +282,9 @@ class TextEngine(BaseEngine):
             raise RuntimeError("the engine is not started")
         return self._served
 
-    def _take_model(self) -> None:
-        model = self._loader.result
-        if model is None:
-            raise RuntimeError("the model is not loaded")
-        self._stepper = self.make_stepper(model)
-        self._model = model
-
     def _fault(self, error: Exception) -> None:
         if self._served is not None:
             self._served.fault(error)
-
-    def _unload(self, thread: EngineThread) -> None:
-        def drop() -> None:
-            thread.drive(None)
-            if self._stepper is not None:
-                self._stepper.close()
-            self._stepper = self._model = None
-            if mx := sys.modules.get("mlx.core"):
-                gc.collect()
-                mx.clear_cache()  # it keeps freed arrays for others to come
-
-        thread.call(drop)
-        thread.end()
 
 
 def _size(messages: list[dict[str, Any]]) -> int:

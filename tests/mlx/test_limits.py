@@ -1,0 +1,120 @@
+"""What engines refuse, cut and end, and how they tell it."""
+
+import asyncio
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from worker.engine.base import EngineBusy
+from worker.engine.batched import BatchedEngine
+from worker.engine.memory import MemoryReading
+from worker.engine.output import MemoryShort
+from worker.engine.serial import SerialEngine
+
+pytestmark = pytest.mark.usefixtures("untried")
+DOCUMENT = Path(__file__).parents[2] / "docs" / "architecture.md"
+
+
+class FakeMemory:
+    """A machine that fills up when it is told to."""
+
+    used = 10
+
+    def read(self):
+        return MemoryReading(self.used, 0, self.used, 0, limit=100)
+
+    def give_back(self):
+        pass
+
+
+def endless(engine):
+    return engine.stream_generate("Hello", max_tokens=7000, temperature=0.0, ignore_eos=True)
+
+
+async def tokens_of(stream, count):
+    for _ in range(count):
+        while not (await anext(stream)).tokens:
+            pass
+
+
+@pytest.mark.parametrize("kind", [BatchedEngine, SerialEngine])
+def test_memory_that_runs_short_ends_the_newest_request_and_no_other(make_engine, tiny, kind):
+    memory = FakeMemory()
+
+    async def scenario():
+        async with make_engine(1, 2, kind, str(tiny), memory=memory) as engine:
+            first = endless(engine)
+            await tokens_of(first, 2)
+            second = endless(engine)
+            memory.used = 90
+            async with asyncio.timeout(20):
+                while engine.get_stats()["memory_active_bytes"] != 90:
+                    await tokens_of(first, 1)
+            with pytest.raises(EngineBusy, match="memory is short"):
+                endless(engine)
+            memory.used = 96
+            with pytest.raises(MemoryShort, match="the newest request was ended"):
+                async with asyncio.timeout(20):
+                    await tokens_of(second, 7000)
+            memory.used = 20
+            await tokens_of(first, 2)
+            async with asyncio.timeout(20):
+                while engine.get_stats()["memory_active_bytes"] != 20:
+                    await tokens_of(first, 1)
+            third = endless(engine)
+            assert engine.get_stats()["num_requests_ended_for_memory"] == 1
+            await first.aclose()
+            await tokens_of(third, 1)
+            await third.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_alone_a_request_is_taken_however_little_memory_there_is(make_engine, tiny):
+    memory = FakeMemory()
+    memory.used = 90
+
+    async def scenario():
+        async with make_engine(1, 0, model=str(tiny), memory=memory) as engine:
+            assert (await engine.generate("Hello", max_tokens=2)).completion_tokens == 2
+
+    asyncio.run(scenario())
+
+
+# FC-80: limit in config larger than the model's own
+def test_fc_80_a_larger_limit_than_the_models_is_cut_with_a_warning(make_engine, tiny, caplog):
+    async def scenario():
+        async with make_engine(model=str(tiny), max_model_len=10_000) as engine:
+            assert engine.facts().max_model_len == 8192
+        async with make_engine(model=str(tiny), max_model_len=100) as engine:
+            assert engine.facts().max_model_len == 100
+
+    with caplog.at_level(logging.WARNING, "worker.engine.loading"):
+        asyncio.run(scenario())
+    assert [r.getMessage() for r in caplog.records if r.name == "worker.engine.loading"] == [
+        "max_model_len is 10000, but the model was made for 8192 tokens; 8192 are served"
+    ]
+
+
+@pytest.mark.parametrize(("kind", "disk"), [(BatchedEngine, 1), (SerialEngine, 0)])
+def test_the_figures_are_those_that_are_documented(make_engine, tiny, tmp_path, kind, disk):
+    def documented(title):
+        part = DOCUMENT.read_text().split(f"### {title}")[1].split("\n#")[0]
+        return set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", part, re.MULTILINE))))
+
+    async def scenario():
+        async with make_engine(1, 0, kind, str(tiny), models=tmp_path, prefix_cache_disk_mb=disk) as engine:
+            caches = engine.get_cache_stats()
+            expected = {name for name in documented("`get_cache_stats`") if disk or "_disk_" not in name}
+            assert set(caches) == expected
+            answer = await engine.generate("Hello", max_tokens=3, temperature=0.0, ignore_eos=True)
+            stats = engine.get_stats()
+            assert set(stats) == documented("`get_stats`")
+            assert stats["engine"] == kind.kind
+            assert (stats["prompt_tokens"], stats["generation_tokens"]) == (answer.prompt_tokens, 3)
+            assert stats["memory_active_bytes"] > 1 << 20
+            assert stats["memory_limit_bytes"] > 1 << 30
+
+    asyncio.run(scenario())
