@@ -14,7 +14,7 @@ prepare_blas()
 import mlx.core as mx  # noqa: E402 (after OpenBLAS)
 import numpy as np  # noqa: E402
 
-from worker.engine.penalties import adjusted, history_of, make_processor  # noqa: E402
+from worker.engine.penalties import adjusted, history_of  # noqa: E402
 
 SIZE = 30
 IDS = st.lists(st.integers(0, SIZE - 1), max_size=12)
@@ -74,14 +74,3 @@ def test_a_history_that_grows_is_one_that_was_given_at_once(row):
     logits = mx.random.normal((1, SIZE), key=mx.random.key(1))
     assert adjusted(logits, [grown]).tolist() == adjusted(logits, [whole]).tolist()
     assert grown.position == whole.position == len(answer)
-
-
-def test_a_processor_for_one_sequence_does_the_same():
-    each = SamplingSettings(repetition_penalty=1.5, presence_penalty=1.0, min_tokens=2)
-    logits = mx.random.normal((1, SIZE), key=mx.random.key(2))
-    process = make_processor(history_of(each, [5], [1, 2, 3], []))
-    for answer in ([], [7], [7, 8]):
-        found = process(mx.array([1, 2, 3, *answer]), logits)
-        assert found.tolist() == adjusted(logits, [history_of(each, [5], [1, 2, 3], answer)]).tolist()
-    neutral = SamplingSettings()
-    assert make_processor(history_of(neutral, [], [1], []))(mx.array([1]), logits) is logits

@@ -17,13 +17,14 @@ prepare_blas()
 import mlx.core as mx  # noqa: E402 (after OpenBLAS)
 import numpy as np  # noqa: E402
 
+import worker.engine.sampling  # noqa: E402
 from worker.engine.noise import gumbel  # noqa: E402
-from worker.engine.sampling import SHORT_LIST, Draw, SeededSampler, draw, greedy, make_sampler  # noqa: E402
+from worker.engine.sampling import SHORT_LIST, Draw, draw, greedy  # noqa: E402
 
 PROBABILITIES = (0.5, 0.25, 0.15, 0.1)
 ROW = mx.log(mx.array([PROBABILITIES]))
 SPECIAL = (0, 3)
-SIZES = (5, SHORT_LIST, 3000)
+SIZES = (5, SHORT_LIST, 3000, 10_000)
 
 
 def sampling(**changes):
@@ -196,12 +197,22 @@ def test_what_is_no_number_harms_only_its_own_row():
 
 
 def test_temperature_nought_takes_the_likeliest():
-    assert make_sampler(sampling(temperature=0.0), 0) is greedy
-    assert greedy(mx.concatenate([ROW, ROW[:, ::-1]])).tolist() == [0, 3]
+    both = mx.concatenate([ROW, ROW[:, ::-1]])
+    assert greedy(both).tolist() == drawn(both, [Draw(sampling(temperature=0.0), 5)] * 2) == [0, 3]
 
 
-def test_a_sampler_goes_on_from_its_position():
-    sampler = SeededSampler(sampling(), 0)
-    whole = [int(sampler(ROW)[0]) for _ in range(20)]
-    later = SeededSampler(sampling(), 12)
-    assert [int(later(ROW)[0]) for _ in range(8)] == whole[12:]
+def test_a_gpu_which_does_not_wait_for_the_short_list_draws_the_same(monkeypatch):
+    wanted = [
+        Draw(sampling(seed=seed, **changes), seed)
+        for seed in range(4)
+        for changes in (
+            {"top_p": 0.3},
+            {"top_p": 0.99},
+            {"top_k": 5},
+            {"min_p": 0.001, "xtc_probability": 0.5},
+        )
+    ]
+    logprobs = rows_of(3000, len(wanted))
+    on_cpu = drawn(logprobs, wanted, SPECIAL)
+    monkeypatch.setattr(worker.engine.sampling, "_on_cpu", lambda: False)
+    assert drawn(logprobs, wanted, SPECIAL) == on_cpu

@@ -12,8 +12,6 @@ import mlx.core as mx
 
 from worker.engine.settings import SamplingSettings
 
-Processor = Callable[[mx.array, mx.array], mx.array]
-
 
 @dataclass
 class History:
@@ -83,16 +81,6 @@ def adjusted(logits: mx.array, rows: Sequence[History]) -> mx.array:
     if penalty is not None:
         logits[place, ids] = logits[place, ids] - penalty
     return logits
-
-
-def make_processor(history: History) -> Processor:
-    """For generators of one sequence: told all ids so far and the logits (1, vocabulary)."""
-
-    def process(tokens: mx.array, logits: mx.array) -> mx.array:
-        history.ids, history.length = tokens.astype(mx.int32), tokens.size
-        return adjusted(logits, [history]) if history.settings.adjusts(history.position) else logits
-
-    return process
 
 
 _Flat = tuple[mx.array | None, mx.array | None, mx.array | None]

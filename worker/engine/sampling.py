@@ -7,15 +7,12 @@ is Gumbel-max with noise keyed by seed, position and token.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import mlx.core as mx
 
 from worker.engine.noise import gumbel
 from worker.engine.settings import SamplingSettings, noise_key
-
-Sampler = Callable[[mx.array], mx.array]
 
 SHORT_LIST = 512
 """Filters look at the likeliest so many first: sorting the whole vocabulary takes 20 times as long."""
@@ -83,38 +80,43 @@ def _free(logprobs: mx.array, draws: Sequence[Draw], _special: Sequence[int]) ->
     return mx.argmax(logprobs / _column(each.settings.temperature for each in draws) + noise, axis=-1)
 
 
-def _filtered(logprobs: mx.array, draws: Sequence[Draw], special: Sequence[int]) -> mx.array:
-    """Among those that the filters leave: from the short list where that holds all of them.
+def _filtered(
+    logprobs: mx.array, draws: Sequence[Draw], special: Sequence[int], size: int = SHORT_LIST
+) -> mx.array:
+    """Among those that the filters leave: from the likeliest `size` where these are all of them.
 
-    Whether it does is known beforehand, or has to be computed at once; a GPU, which would stand
+    Whether they are is known beforehand, or has to be computed at once; a GPU, which would stand
     still for that, sorts quickly.
     """
-    if logprobs.shape[-1] <= SHORT_LIST:
+    if logprobs.shape[-1] <= size:
         return _among(*_sorted(logprobs), draws, special)[0]
-    wide = [row for row, each in enumerate(draws) if not _is_narrow(each)]
-    if len(wide) == len(draws) and mx.default_device() != mx.cpu:
+    wide = [row for row, each in enumerate(draws) if not _is_narrow(each, size)]
+    if len(wide) == len(draws) and not _on_cpu():
         return _among(*_sorted(logprobs), draws, special)[0]
-    ids = mx.argpartition(-logprobs, SHORT_LIST - 1, axis=-1)[:, :SHORT_LIST]
+    ids = mx.argpartition(-logprobs, size - 1, axis=-1)[:, :size]
     values, order = _sorted(mx.take_along_axis(logprobs, ids, axis=-1))
     tokens, last_is_left = _among(values, mx.take_along_axis(ids, order, axis=-1), draws, special)
-    if wide and mx.default_device() == mx.cpu:
+    if wide and _on_cpu():
         left: Any = last_is_left.tolist()
-        wide = [row for row in wide if left[row] or _reaches_far(draws[row])]
+        wide = [row for row in wide if left[row] or _reaches_far(draws[row], size)]
     if wide:
         rows = mx.array(wide)
-        again = _among(*_sorted(logprobs[rows]), [draws[row] for row in wide], special)[0]
-        tokens[rows] = again
+        tokens[rows] = _filtered(logprobs[rows], [draws[row] for row in wide], special, size * 16)
     return tokens
 
 
-def _is_narrow(each: Draw) -> bool:
-    """Whether the short list is sure to hold all that its filters leave."""
-    return 0 < each.settings.top_k < SHORT_LIST and not each.settings.excludes_top(each.position)
+def _on_cpu() -> bool:
+    return bool(mx.default_device() == mx.cpu)
 
 
-def _reaches_far(each: Draw) -> bool:
-    """Whether XTC may exclude tokens beyond the short list."""
-    return each.settings.excludes_top(each.position) and each.settings.xtc_threshold * SHORT_LIST < 1
+def _is_narrow(each: Draw, size: int) -> bool:
+    """Whether a list of that size is sure to hold all that its filters leave."""
+    return 0 < each.settings.top_k < size and not each.settings.excludes_top(each.position)
+
+
+def _reaches_far(each: Draw, size: int) -> bool:
+    """Whether XTC may exclude tokens beyond a list of that size."""
+    return each.settings.excludes_top(each.position) and each.settings.xtc_threshold * size < 1
 
 
 def _sorted(logprobs: mx.array) -> tuple[mx.array, mx.array]:
@@ -168,22 +170,3 @@ def _top_choices(
 
 def _column(values: object) -> mx.array:
     return mx.array(list(values), mx.float32)[:, None]  # type: ignore[call-overload]
-
-
-@dataclass
-class SeededSampler:
-    """Draws the tokens of one request in turn, for generators of one sequence."""
-
-    settings: SamplingSettings
-    position: int
-    """The number, in the answer, of the token that is drawn next."""
-    special: Sequence[int] = ()
-
-    def __call__(self, logprobs: mx.array) -> mx.array:
-        position, self.position = self.position, self.position + 1
-        return draw(logprobs, [Draw(self.settings, position)], self.special)
-
-
-def make_sampler(settings: SamplingSettings, position: int, special: Sequence[int] = ()) -> Sampler:
-    """The sampler of a request whose next token has that position in the answer."""
-    return greedy if settings.greedy else SeededSampler(settings, position, special)
