@@ -69,7 +69,7 @@ def test_a_request_whose_worker_dies_before_its_first_token_runs_on_another():
 
     async def scenario(cluster: Cluster) -> None:
         async with httpx.AsyncClient(base_url=cluster.url(), timeout=PATIENCE_S) as client:
-            body = chat(script(tokens=["once"], prefill_ms=1500))
+            body = chat(script(tokens=["once"], prefill_ms=5000))
             task = asyncio.create_task(client.post("/v1/chat/completions", json=body))
             taken = lambda: [w for w in ("w-1", "w-2") if _running(cluster, w)]  # noqa: E731
             await _until(taken, "a worker to take it")

@@ -32,7 +32,6 @@ from protocol.messages import (
     Result,
     Started,
     Stats,
-    Tokenize,
     Undrain,
     Welcome,
     WhoAreYou,
@@ -377,10 +376,8 @@ def test_a_model_that_cannot_be_loaded_ends_the_process_with_70():
 def test_what_this_worker_does_not_do_is_said():
     with worker() as (gateway, _):
         gateway.send(Embed(request_id="e", inputs=("a",)))
-        gateway.send(Tokenize(request_id="t", text="a"))
         gateway.send(ClearCaches(request_id="c"))
         assert gateway.wait_for(Failed, request_id="e").code == "unsupported"
-        assert gateway.wait_for(Failed, request_id="t").code == "unsupported"
         assert gateway.wait_for(Result, request_id="c").value is None
         gateway.wait_for(Heartbeat, cache_epoch=1)
 
