@@ -26,7 +26,7 @@ class Group:
         self._waiter: asyncio.Future[None] | None = None
         self._news = False
         self.worker: WorkerView | None = None
-        """Where the first one is that began."""
+        """Where the one is that began first; when it is moved before its first token, where it went."""
         self.prompt = Usage()
         """The tokens of its prompt."""
         self.error: ClusterError | None = None
@@ -88,8 +88,9 @@ class Stream:
     # --- filled by the dispatcher ---
 
     def started(self, worker: WorkerView, message: Started) -> None:
+        named_by_us = self._group.worker is self.worker  # and that one was lost, if there was one
         self.worker = worker
-        if self._group.worker is None:
+        if named_by_us:
             self._group.worker = worker
             self._group.prompt = Usage(
                 prompt_tokens=message.prompt_tokens, cached_tokens=message.cached_tokens
