@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+from tests.integration.cluster import wait_for
 from tests.integration.operating import operating
 from tests.soak.fleet import LIMITS, Fleet
 from tests.soak.measures import Sample, judge, table
@@ -60,8 +61,8 @@ def main() -> int:
             time.sleep(max(0.0, pause))
         seconds = time.monotonic() - begun
         operator.run("down")
-        left = operator.processes()
-    return _verdict(samples, outcomes, left, seconds)
+        wait_for(lambda: operator.processes() == [], "everything to have ended")
+    return _verdict(samples, outcomes, seconds)
 
 
 def _options() -> argparse.Namespace:
@@ -86,13 +87,12 @@ def _one_burst(fleet: Fleet, count: int, rng: random.Random, *, warm: bool) -> C
     return outcomes
 
 
-def _verdict(samples: list[Sample], outcomes: Counter[str], left: list[int], seconds: float) -> int:
+def _verdict(samples: list[Sample], outcomes: Counter[str], seconds: float) -> int:
     rows = judge(samples, LIMITS)
     print("\n".join(table(rows)))
     print(f"{sum(outcomes.values())} requests in {seconds:.0f} s: {dict(outcomes.most_common())}")
     wrong = [f"{row.name} grows" for row in rows if not row.ok]
     wrong += [f"{outcome}: {outcomes[outcome]}" for outcome in outcomes if outcome not in TOLERATED]
-    wrong += [f"left running: {left}"] if left else []
     print(f"soak: {'; '.join(wrong)}" if wrong else "soak: flat")
     return 1 if wrong else 0
 
