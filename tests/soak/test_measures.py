@@ -19,6 +19,8 @@ def verdict(name, values, **limits):
         ("gw-1 descriptors", [9, 12, 20, 20, 20, 90, 20, 20], True),
         ("gw-1 descriptors", [20, 20, 20, 20, 20, 20, 21, 21], False),
         ("gw-1 threads", [4, 4, 4, 4, 4, 4, 4, 4], True),
+        ("w-3 threads", [5, 5, 5, 6, 5, 6, 6, 6], True),
+        ("w-3 threads", [5, 5, 5, 6, 6, 6, 7, 7], False),
         ("gw-1 series", [10, 20, 30, 30, 31, 35, 35, 35], True),
         ("gw-1 series", [10, 20, 30, 40, 50, 60, 70, 80], False),
     ],
