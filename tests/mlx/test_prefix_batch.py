@@ -21,7 +21,7 @@ from mlx_lm.models.cache import make_prompt_cache  # noqa: E402
 from tests.mlx.tiny_networks import NETWORKS, VOCABULARY, network  # noqa: E402
 from worker.engine.batch import Batch  # noqa: E402
 from worker.engine.batch_sampler import BatchSampler  # noqa: E402
-from worker.engine.prefix_cache import open_prefix_cache  # noqa: E402
+from worker.engine.prefix_cache import BLOCK, open_prefix_cache  # noqa: E402
 from worker.engine.prefix_files import PrefixOptions  # noqa: E402
 
 LOADED: dict[str, Any] = {}
@@ -306,6 +306,41 @@ def test_what_was_of_use_outlives_the_process(kind, tmp_path):
     assert after.prefix_stats["prefix_cache_disk_hits"] == cached
     assert answer(after, HEAD) == (tokens, 199)
     after.close()
+
+
+class Numb:
+    """A network that gives no numbers once it is told so."""
+
+    def __init__(self, model):
+        self._model = model
+        self.numb = False
+
+    def __call__(self, tokens, cache=None):
+        logits = self._model(tokens, cache=cache)
+        return logits * mx.nan if self.numb else logits
+
+    def __getattr__(self, name):
+        return getattr(self._model, name)
+
+
+def test_of_a_request_that_went_wrong_nothing_is_kept_neither_in_memory_nor_on_disk(tmp_path):
+    model = Numb(loaded("plain"))
+    options = PrefixOptions(PLENTY, PLENTY, tmp_path)
+    prefixes = open_prefix_cache(make_prompt_cache(model), "1", options)
+    batch = Batch(BatchSampler(model), 4, prefixes, now=lambda: 0.0)
+    answer(batch, HEAD)
+    answer(batch, HEAD)
+    assert prefixes._disk is not None
+    prefixes._disk._writer._thread.submit(lambda: None).result(60)
+    assert batch.prefix_stats["prefix_cache_disk_entries"] == len(HEAD) // BLOCK
+    model.numb = True
+    batch.add(sequence(HEAD))
+    errors = [event.error for _ in range(5) for _owner, event in batch.step() if event.error is not None]
+    assert len(errors) == 1
+    assert not batch.has_work
+    names = ("entries", "bytes", "disk_entries", "disk_bytes")
+    assert [batch.prefix_stats[f"prefix_cache_{name}"] for name in names] == [0, 0, 0, 0]
+    batch.close()
 
 
 def test_what_is_cleared_is_gone_from_disk_too(tmp_path):

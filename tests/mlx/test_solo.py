@@ -20,7 +20,8 @@ from mlx_lm.models.llama import Model, ModelArgs  # noqa: E402
 from worker.engine.batch import Batch  # noqa: E402
 from worker.engine.batch_sampler import BatchSampler  # noqa: E402
 from worker.engine.caches import CacheOptions, Caches  # noqa: E402
-from worker.engine.prefix_cache import PrefixCache  # noqa: E402
+from worker.engine.prefix_cache import BLOCK, PrefixCache, open_prefix_cache  # noqa: E402
+from worker.engine.prefix_files import PrefixOptions  # noqa: E402
 from worker.engine.solo import Networks, Solo  # noqa: E402
 
 VOCABULARY = 64
@@ -174,6 +175,28 @@ def test_a_prefix_is_computed_once(model, draft, with_draft):
     assert [e.token for e in beside[1:]] == answer(solo(model), [*prompt[:25], 1, 2, 3])
     stepper.clear_prefixes()
     assert stepper.prefix_stats["prefix_cache_bytes"] == 0
+
+
+@pytest.mark.parametrize("drafted", [False, True])
+def test_a_prefix_outlives_the_process(model, draft, drafted, tmp_path):
+    networks = Networks(model, draft if drafted else None, 3, VOCABULARY)
+    caches = Caches(networks.all, PLAIN)
+    empty = [layer for cache in caches.new() for layer in cache]
+
+    def started():
+        return Solo(
+            networks, caches, open_prefix_cache(empty, "1", PrefixOptions(1 << 24, 1 << 24, tmp_path))
+        )
+
+    prompt = PROMPT * 8
+    before = started()
+    expected = answer(before, prompt)
+    before.close()
+    after = started()
+    events = run(after, sequence(prompt))
+    assert events[0].cached_tokens == (len(prompt) - 1) // BLOCK * BLOCK > 0
+    assert [event.token for event in events[1:]] == expected
+    after.close()
 
 
 @pytest.mark.parametrize("drafted", [False, True])

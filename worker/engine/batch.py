@@ -146,6 +146,8 @@ class Batch:
             case _:
                 return []
         places = self._max_num_seqs - len(self._rows)
+        if not places:
+            return []
         group = self._waiting.take(now, rate, self._budget().of_whole, places, self._admits())
         return [event for prompt in group for event in self._insert(prompt)]
 
@@ -163,7 +165,7 @@ class Batch:
             ids = sequence.ids
             if not self._recovery.admits(sequence, here):
                 return False
-            if any(self._prefixes.gains(ids, leader) for leader in before):
+            if self._prefixes.gains(ids, before):
                 return False
             before.append(ids)
             warm = warm and self._prefixes.warm(ids)

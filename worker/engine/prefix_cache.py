@@ -117,12 +117,14 @@ class PrefixCache:
         tokens = self._index.match(ids[:-1]).tokens
         return tokens if tokens >= _LEAST else 0
 
-    def gains(self, ids: Sequence[int], leader: Sequence[int]) -> bool:
-        """Whether there is much more to fetch of `ids` once `leader`, now about to be read, is read."""
-        if not self._index.max_bytes:
+    def gains(self, ids: Sequence[int], leaders: Sequence[Sequence[int]]) -> bool:
+        """Whether there is more to fetch of `ids` once one of these, about to be read, is read."""
+        if not self._index.max_bytes or not leaders:
             return False
-        shared = common(ids[:-1], leader[:-1])
-        return shared >= BLOCK and shared - self.known(ids) >= BLOCK
+        more = self.known(ids) + BLOCK
+        return more < len(ids) and any(
+            more < len(leader) and leader[:more] == ids[:more] for leader in leaders
+        )
 
     def stops(self, ids: Sequence[int], others: Iterable[Sequence[int]]) -> list[int]:
         """Where the reading of `ids` has to stop for its state to be of use to those who part there.
@@ -191,9 +193,11 @@ class PrefixCache:
             return
         exact = not can_cut(cache)
         node, missing = self._index.missing(ids)
-        added = []
+        added: list[Piece] = []
         for tokens in missing:
             piece = block_of(cache, node.end, node.end + len(tokens)) if blocks else whole_of(cache)
+            if not added:  # once for all is faster than for each
+                self._index.make_room(piece.nbytes * len(missing), node)
             if not self._index.make_room(piece.nbytes, node):
                 break
             node = self._index.add(node, tokens, piece, piece.nbytes, exact=exact)

@@ -14,6 +14,8 @@ from array import array
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from itertools import count
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -128,14 +130,23 @@ class PrefixIndex(Generic[T]):
 
     def make_room(self, nbytes: int, leaf: Node[T]) -> bool:
         """Drop what is worth least until so many bytes fit, but neither `leaf` nor what it follows."""
-        kept = set(_upwards(leaf))
-        while self.bytes + nbytes > self.max_bytes:
-            leaves = [node for node in self.nodes() if not node.children and node not in kept]
-            if not leaves:
-                return False
-            self.drop(min(leaves, key=lambda node: worth(node, self._uses)))
+        if self.bytes + nbytes <= self.max_bytes:
+            return True
+        kept, numbers = {self.root, *_upwards(leaf)}, count()
+
+        def entry(node: Node[T]) -> tuple[float, int, Node[T]]:
+            return worth(node, self._uses), next(numbers), node
+
+        leaves = [entry(node) for node in self.nodes() if not node.children and node not in kept]
+        heapify(leaves)
+        while leaves and self.bytes + nbytes > self.max_bytes:
+            node = heappop(leaves)[2]
+            self.drop(node)
             self.evictions += 1
-        return True
+            parent = node.parent
+            if parent is not None and not parent.children and parent not in kept:
+                heappush(leaves, entry(parent))
+        return self.bytes + nbytes <= self.max_bytes
 
     def add(
         self, parent: Node[T], tokens: Tokens, payload: T, nbytes: int, *, exact: bool = False
