@@ -80,7 +80,7 @@ def test_the_embedded_model_says_with_a_draft_what_it_says_without(make_engine, 
             assert "Paris" in answer.text
             assert answer.mtp_drafts - 3 <= answer.mtp_accepted <= answer.mtp_drafts
             assert answer.mtp_accepted >= answer.completion_tokens // 2
-            assert engine.get_cache_stats()["entries"] == 0
+            assert engine.get_cache_stats()["prefix_cache_entries"] == 0
 
     asyncio.run(scenario())
 

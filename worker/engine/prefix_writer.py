@@ -80,7 +80,7 @@ class PrefixWriter:
     def _write(self, epoch: int, key: bytes, tokens: int, piece: Piece) -> None:
         partial = self._folder / f"{PARTIAL}{os.getpid()}.safetensors"
         try:
-            if epoch == self._epoch:
+            if epoch == self._epoch and not self._broken:  # others may have waited when it broke
                 about = {
                     "model": self._folder.name,
                     "key": key.hex(),
