@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from worker.engine.answer import Answer, AnswerStream
-from worker.engine.detokenizer import ByteDetokenizer, TokenTable
+from worker.engine.detokenizer import ByteDetokenizer, TokenTable, token_table
 from worker.engine.sequence import Event
 
 TABLE = TokenTable([bytes([value]) for value in range(256)])
@@ -149,3 +149,39 @@ def test_a_stream_that_is_forgotten_or_closed_is_released():
     assert released == [answer]
     del stream
     assert released == [answer, answer]
+
+
+END_TABLE = {
+    "decoder": {"type": "ByteLevel"},
+    "model": {"type": "BPE", "vocab": {"<|終|>": 0, "a": 1, "Ã": 2}},
+    "added_tokens": [
+        {"id": 0, "content": "<|終|>", "special": True},
+        {"id": 3, "content": "<|é|>", "special": True},
+    ],
+}
+"""With end tokens that are no bytes; 9 is one beyond everything."""
+
+
+@pytest.mark.parametrize("end", [0, 3, 9])
+@pytest.mark.parametrize(("before", "text"), [([], ""), ([1], "a"), ([1, 2], "a\ufffd")])
+def test_fc104_an_unusual_end_token_ends_the_answer_and_is_never_shown(end, before, text):
+    """Also as the first token, and in the middle of a character."""
+    table = token_table(END_TABLE)
+    assert table is not None
+    answer = Answer("r", ByteDetokenizer(table), ())
+    for token in before:
+        answer.take(Event(token=token))
+    answer.take(Event(token=end, finish="stop"))
+    (last,) = items_of(answer)
+    assert (last.text, last.finish_reason, last.completion_tokens) == (text, "stop", len(before) + 1)
+
+
+def test_fc104_an_end_token_that_is_ignored_is_not_shown_either():
+    table = token_table(END_TABLE)
+    assert table is not None
+    answer = Answer("r", ByteDetokenizer(table), ())
+    for token in (1, 0, 1, 3):
+        answer.take(Event(token=token))
+    answer.take(Event(token=1, finish="length"))
+    (last,) = items_of(answer)
+    assert (last.text, last.completion_tokens) == ("aaa", 5)
