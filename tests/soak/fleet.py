@@ -116,7 +116,8 @@ class Fleet:
         for process_id in PROCESSES:
             process = psutil.Process(self._pid(process_id))
             found[f"{process_id} descriptors"] = _descriptors(process)
-            found[f"{process_id} threads"] = process.num_threads()
+            threads = "young-threads" if process_id in VICTIMS else "threads"
+            found[f"{process_id} {threads}"] = process.num_threads()
             found[f"{process_id} memory"] = process.memory_info().rss
             logs = self._home.logs.glob(f"{process_id}.log*")
             found[f"{process_id} bytes"] = sum(path.stat().st_size for path in logs)

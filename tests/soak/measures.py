@@ -9,9 +9,9 @@ from dataclasses import dataclass
 MIB = 1024 * 1024
 _MEMORY_SHARE = 0.05
 _MEMORY_BYTES = 4 * MIB
-_COUNTED = ("descriptors", "threads")
-_SERIES = 16
-"""So many kinds of outcomes may still come that had not come before."""
+_SPARE = {"series": 16, "young-threads": 1}
+"""So many kinds of outcomes may still come that had not come before; and a process that is restarted
+has one thread more or less, as the first tasks of its pool happen to meet."""
 
 Sample = Mapping[str, float]
 """One look at everything while nothing is under way. The last word of a name is its kind: `gw-1 memory`."""
@@ -19,7 +19,7 @@ Sample = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Row:
-    """One measure: of the second quarter, of the last, and the most that the last may be."""
+    """One measure: medians of the second and of the last quarter, and the most that the last may be."""
 
     name: str
     second: float
@@ -38,14 +38,11 @@ def allowed(name: str, second: float, limits: Mapping[str, float]) -> float:
         return limits[kind]
     if kind == "memory":
         return second + max(_MEMORY_SHARE * second, _MEMORY_BYTES)
-    if kind == "series":
-        return second + _SERIES
-    return second
+    return second + _SPARE.get(kind, 0)
 
 
 def judge(samples: Sequence[Sample], limits: Mapping[str, float]) -> list[Row]:
-    """A row for each measure. What has a fixed limit is judged by its largest value, all others by
-    medians, but for counts, which are held against the largest of the second quarter.
+    """A row for each measure. What has a fixed limit is judged by its largest value, all others by medians.
 
     Raises `ValueError` with fewer than eight samples, two in each quarter.
     """
@@ -57,8 +54,6 @@ def judge(samples: Sequence[Sample], limits: Mapping[str, float]) -> list[Row]:
         kind = name.rpartition(" ")[2]
         values = [sample[name] for sample in samples if name in sample]
         second = statistics.median(values[quarter : 2 * quarter])
-        if kind in _COUNTED:  # a pool has one thread more or less, as its first tasks happen to meet
-            second = max(values[quarter : 2 * quarter])
         last = statistics.median(values[-quarter:])
         if kind in limits:
             last = max(values)
