@@ -223,7 +223,8 @@ class Dispatcher:
             elif flight.connection and not flight.confirmed:
                 self._check_answer(flight, now)
         for model in self._waiting.models():
-            self._expire(model, now)
+            for request_id, error in self._waiting.expired(model, now):
+                self._end(self._flights[request_id], error)
             self._pump(model, now)
         self.orders.give(self._waiting.waiting_since(), now)
 
@@ -236,10 +237,6 @@ class Dispatcher:
         self._placement.confirm(flight)
         error = ClusterError(ErrorCode.NO_WORKER_AVAILABLE, "no worker answered in time; ask again")
         self._retry(flight, worker, error, now)
-
-    def _expire(self, model: str, now: float) -> None:
-        for request_id, error in self._waiting.expired(model, now):
-            self._end(self._flights[request_id], error)
 
     def fail_all(self, error: ClusterError) -> None:
         """End every request: the gateway stops."""

@@ -90,7 +90,6 @@ class Residency:
         decision = _Decision(tuple(there.values()), self._orders, wanted, now)
         for model in sorted(wanted, key=lambda name: wanted[name]):
             decision.provide(model)
-        self._orders |= {action.worker_id: Order(action, now) for action in decision.actions}
         return decision.actions
 
     def _wanted(
@@ -122,10 +121,10 @@ class _Node:
 
 @dataclass
 class _Decision:
-    """One look at the fleet: what it holds is changed as the decision goes on."""
+    """One look at the fleet: memory is given out, and orders are added, as the decision goes on."""
 
     there: Sequence[WorkerView]
-    orders: Mapping[str, Order]
+    orders: dict[str, Order]
     wanted: Mapping[str, float]
     now: float
     actions: list[Action] = field(default_factory=list)
@@ -148,10 +147,14 @@ class _Decision:
             node = self._nodes[view.node]
             if view.capacity.memory_mb <= node.room_mb:
                 node.room_mb -= view.capacity.memory_mb
-                self.actions.append(Load(view.worker_id))
+                self._order(Load(view.worker_id))
                 return
         if not ready:
             self._make_room(idle, waited_s)
+
+    def _order(self, action: Action) -> None:
+        self.actions.append(action)
+        self.orders[action.worker_id] = Order(action, self.now)
 
     def _make_room(self, idle: Sequence[WorkerView], waited_s: float) -> None:
         """Free what is not used, on the node where that is enough; after a time, also what is."""
@@ -171,7 +174,7 @@ class _Decision:
             return False
         for victim in victims:
             # One that seems idle may just have been given something: in the end it makes room all the same.
-            self.actions.append(Unload(victim.worker_id, drain=impatient and self._has_had_its_turn(victim)))
+            self._order(Unload(victim.worker_id, drain=impatient and self._has_had_its_turn(victim)))
             node.freeing_mb += victim.resident_mb
         # What becomes free is for this model; younger requests do not take it.
         node.room_mb -= view.capacity.memory_mb

@@ -91,9 +91,12 @@ class Server:
             ClearCaches: self._inquiries.clear_caches,
             Embed: self._inquiries.unsupported,
             Tokenize: self._tokenizer.ask,
-            LoadModel: self._load,
-            Unload: self._unload,
+            LoadModel: self._inquiries.unsupported,
+            Unload: self._inquiries.unsupported,
         }
+        if self._residence.on_demand:
+            self._handlers[LoadModel] = lambda _gateway, _message: self._residence.load()
+            self._handlers[Unload] = lambda _gateway, message: self._residence.unload(drain=message.drain)
 
     @property
     def is_stuck(self) -> bool:
@@ -292,15 +295,3 @@ class Server:
         logger.info("gateway %s asks to take requests again", gateway)
         self._give_up_after(None)
         self._residence.undrain()
-
-    def _load(self, gateway: str, message: LoadModel) -> None:
-        if self._residence.on_demand:
-            self._residence.load()
-        else:
-            self._inquiries.unsupported(gateway, message)
-
-    def _unload(self, gateway: str, message: Unload) -> None:
-        if self._residence.on_demand:
-            self._residence.unload(drain=message.drain)
-        else:
-            self._inquiries.unsupported(gateway, message)

@@ -72,6 +72,18 @@ def test_with_the_commented_keys_the_example_is_valid_too():
     assert parse(re.sub(r"^# (\w+ = )", r"\1", EXAMPLE, flags=re.MULTILINE)).workers[0].max_waiting == 1
 
 
+def test_every_piece_of_a_configuration_in_the_pages_is_valid():
+    least = EXAMPLE[: EXAMPLE.index("[[workers]]")]
+    pages = sorted((DEPLOY.parent / "docs").glob("*.md"))
+    pieces = [p for page in pages for p in re.findall(r"^```toml\n(.*?)^```", page.read_text(), re.S | re.M)]
+    assert pieces
+    for piece in pieces:
+        is_entry = re.search(r"^\[", piece, re.MULTILINE) is None
+        model = "" if re.search(r"^model = ", piece, re.MULTILINE) else 'model = "embedded"\n'
+        entry = f'[[workers]]\nid = "w"\n{model}' if is_entry else ""
+        parse(piece if "version = " in piece else least + entry + piece)
+
+
 def test_the_schema_is_current():
     assert (DEPLOY / "cluster.schema.json").read_text() == schema_text()
 

@@ -169,6 +169,13 @@ def test_who_waits_longest_is_looked_after_first_and_keeps_what_becomes_free():
     assert decide(views, {"a": 1.0}) == [Load("a")]
 
 
+def test_what_makes_room_for_one_model_makes_none_for_the_next():
+    views = [worker("a"), worker("b"), ready("c", used_at=1.0), ready("d", used_at=2.0)]
+    assert decide(views, {"a": 2.0, "b": 1.0}) == [Unload("c", drain=False), Unload("d", drain=False)]
+    views[3] = ready("d", running=1)
+    assert decide(views, {"a": 2.0, "b": 1.0}) == [Unload("c", drain=False)]
+
+
 def test_a_younger_request_takes_room_that_is_of_no_use_to_an_older_one():
     views = [worker("a", mb=90), worker("b", mb=30), ready("c", mb=60, running=1)]
     assert decide(views, {"a": 1.0, "b": 0.5}) == [Load("b")]

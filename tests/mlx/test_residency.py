@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 from protocol.addresses import models_folder
-from tests.integration.cluster import Cluster, config_text, wait_for
+from tests.faults.small_model import make_model
+from tests.integration.cluster import Cluster, config_text, running, wait_for
 from tests.integration.residents import MODELS, Watch, ask, ask_all, idle_fleet, loads, loads_without_use
 from worker.engine.embedded import embedded_folder, ensure_embedded
 
@@ -109,3 +110,14 @@ def test_sixty_mixed_requests_for_three_real_models_under_a_budget_for_two(folde
         after = {name: rss_mb(cluster, name) for name in MODELS}
         assert all(after[name] < before[name] + size / 3 for name in MODELS), (before, after)
         assert not list(cluster.home.run.glob("*.memory"))
+
+
+def test_damaged_files_are_found_before_anybody_asks(tmp_path: Path):
+    folder = make_model(tmp_path / "a")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with running(config_text(table(folder))) as cluster:
+        cluster.start("worker", "a")
+        assert cluster.wait_exit("a", PATIENCE_S) == 78
+        assert f"{weights} is damaged" in cluster.log("a")
+        assert "is loading" not in cluster.log("a")

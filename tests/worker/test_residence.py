@@ -24,13 +24,18 @@ class Engine(FakeEngine):
     def __init__(self, **options: Any) -> None:
         super().__init__("m", weights_mb=60, **options)
         self.stops = 0
+        self.stopping = 0
+        self.most_stopping = 0
         self.may_stop: asyncio.Event | None = None
         self.stop_fault: Exception | None = None
 
     async def stop(self) -> None:
         self.stops += 1
+        self.stopping += 1
+        self.most_stopping = max(self.most_stopping, self.stopping)
         if self.may_stop is not None:
             await self.may_stop.wait()
+        self.stopping -= 1
         if self.stop_fault is not None:
             raise self.stop_fault
         await super().stop()
@@ -139,7 +144,7 @@ def test_an_end_while_it_is_freed_waits_until_that_is_done(tmp_path):
         assert not ending.done()
         engine.may_stop.set()
         await ending
-        assert engine.stops == 2
+        assert (engine.stops, engine.most_stopping) == (2, 1)
         assert not world.residence.is_stuck
 
     asyncio.run(scenario())
@@ -222,6 +227,35 @@ def test_a_load_that_was_asked_for_before_a_drain_comes_after_it_only_if_asked_a
         world.residence.undrain()
         await asyncio.sleep(0.1)
         assert world.residence.life.state == "idle"
+        await world.end()
+
+    asyncio.run(scenario())
+
+
+def test_a_drain_right_after_an_order_to_load_comes_first(tmp_path):
+    async def scenario() -> None:
+        world = World(tmp_path, Engine())
+        await world.until_state("idle")
+        world.residence.load()
+        world.residence.drain()
+        await asyncio.sleep(0.1)
+        assert world.residence.life.state == "draining"
+        assert not world.run.done()
+        world.residence.undrain()
+        await world.until_state("ready")
+        await world.end()
+
+    asyncio.run(scenario())
+
+
+def test_what_nobody_used_yet_is_not_freed_for_others(tmp_path):
+    async def scenario() -> None:
+        world = World(tmp_path, Engine())
+        await world.until_state("idle")
+        world.residence.load()
+        await world.until_state("ready")
+        world.residence.unload(drain=False)
+        assert world.residence.life.state == "ready"
         await world.end()
 
     asyncio.run(scenario())
