@@ -16,12 +16,14 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str = ""
     tool_calls: tuple[ToolCallDelta, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
+    completion_tokens: int = 0
+    """Of the answer so far."""
 
 
 def joined(deltas: list[Delta]) -> list[Piece]:
     """The deltas as few pieces: nothing is lost, and nothing overtakes anything."""
     groups = [deltas] if len(deltas) == 1 else _groups(deltas)  # one, while the client keeps up
-    return [piece for group in groups if (piece := _piece(group)) != _NOTHING]
+    return [piece for group in groups if _says_something(piece := _piece(group))]
 
 
 def _groups(deltas: list[Delta]) -> list[list[Delta]]:
@@ -37,9 +39,6 @@ def _groups(deltas: list[Delta]) -> list[list[Delta]]:
     return groups
 
 
-_NOTHING = Piece()
-
-
 def _ranks(delta: Delta) -> list[int]:
     """The places of what the delta has: reasoning 1, text 2, tool calls 3."""
     return [rank for rank, there in ((1, delta.reasoning), (2, delta.text), (3, delta.tool_calls)) if there]
@@ -49,14 +48,23 @@ def _piece(group: list[Delta]) -> Piece:
     if len(group) == 1:
         (only,) = group
         return Piece(
-            reasoning=only.reasoning, text=only.text, tool_calls=only.tool_calls, logprobs=only.logprobs
+            reasoning=only.reasoning,
+            text=only.text,
+            tool_calls=only.tool_calls,
+            logprobs=only.logprobs,
+            completion_tokens=only.completion_tokens,
         )
     return Piece(
         reasoning="".join(delta.reasoning for delta in group),
         text="".join(delta.text for delta in group),
         tool_calls=_calls(call for delta in group for call in delta.tool_calls),
         logprobs=tuple(logprob for delta in group for logprob in delta.logprobs),
+        completion_tokens=group[-1].completion_tokens,
     )
+
+
+def _says_something(piece: Piece) -> bool:
+    return bool(piece.text or piece.reasoning or piece.tool_calls or piece.logprobs)
 
 
 def _calls(deltas: Iterable[ToolCallDelta]) -> tuple[ToolCallDelta, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from gateway.dialects.base import Asked
+from gateway.dialects.chunk_usage import UsageWanted, usage_wanted
 from gateway.dialects.fields import (
     Body,
     Fields,
@@ -18,7 +19,7 @@ from gateway.dialects.fields import (
     wrong_value,
 )
 from gateway.dialects.openai_messages import parse_messages
-from gateway.dialects.openai_sampling import include_usage, sampling, seed
+from gateway.dialects.openai_sampling import sampling, seed
 from gateway.dialects.openai_tools import parse_tools
 from gateway.dialects.template_options import parse_template_options
 
@@ -38,7 +39,7 @@ _NOT_AVAILABLE = "is not available in this version; leave it out"
 class ChatRequest(Asked, frozen=True, kw_only=True):
     """One chat request, checked."""
 
-    include_usage: bool = False
+    usage: UsageWanted = UsageWanted()
 
 
 def parse(body: bytes) -> ChatRequest:
@@ -47,7 +48,7 @@ def parse(body: bytes) -> ChatRequest:
     model = fields.text("model")
     messages = parse_messages(fields)
     stream = fields.flag("stream")
-    usage = include_usage(fields, stream)
+    usage = usage_wanted(fields, stream)
     _refuse_what_is_not_built(fields)
     use = parse_tools(fields)
     return ChatRequest(
@@ -57,7 +58,7 @@ def parse(body: bytes) -> ChatRequest:
         seed=seed(fields),
         stream=stream,
         n=fields.integer("n", 1, 128) or 1,
-        include_usage=usage,
+        usage=usage,
         tools=use.tools,
         tool_choice=use.choice,
         parallel_tool_calls=use.parallel,

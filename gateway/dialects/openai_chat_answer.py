@@ -10,6 +10,7 @@ import msgspec
 
 from gateway.dialects import sse
 from gateway.dialects.base import Answered, Identity
+from gateway.dialects.chunk_usage import ChunkEnd, usage_object
 from gateway.dialects.openai_chat import ChatRequest, parse
 from gateway.pieces import Piece
 from protocol.errors import ClusterError
@@ -22,16 +23,6 @@ _LEAST = -9999.0
 """Stands for a log-probability of minus infinity, which JSON cannot say."""
 _SIGN_OF_LIFE = 5
 """Comments, ten seconds apart, pass some clients by: every so many-th time a chunk goes out."""
-
-
-def usage_object(usage: Usage) -> dict[str, Any]:
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-    }
 
 
 class ChatCompletions:
@@ -62,20 +53,26 @@ class StreamWriter:
         self._identity = identity
         common = _encode(_common(identity, "chat.completion.chunk"))
         self._head = b"data: " + common[:-1] + b',"choices":['
-        self._tail = b',"usage":null}\n\n' if asked.include_usage else b"}\n\n"
-        self._plain_end = b',"logprobs":null,"finish_reason":null}]' + self._tail
+        self._end = ChunkEnd(asked.usage)
         self._deltas = [self._head + b'{"index":%d,"delta":' % index for index in range(asked.n)]
         self._texts = [delta + b'{"content":' for delta in self._deltas]
-        self._text_end = b"}" + self._plain_end
         self._idle = 0
+        self._set_ends()
+
+    def _set_ends(self) -> None:
+        self._plain_end = b',"logprobs":null,"finish_reason":null}]' + self._end.now
+        self._text_end = b"}" + self._plain_end
 
     def start(self, usage: Usage) -> bytes:
         """The first chunks, and the only ones with a role."""
+        self._end.start(usage)
+        self._set_ends()
         role = b'{"role":"assistant","content":""}'
         return b"".join(self._chunk(index, role) for index in range(self._asked.n))
 
     def piece(self, index: int, piece: Piece) -> bytes:
         self._idle = 0
+        self._count(index, piece.completion_tokens)
         chunks = b""
         if piece.reasoning:
             text = _encode(piece.reasoning)
@@ -92,12 +89,13 @@ class StreamWriter:
         return chunks
 
     def finish(self, index: int, finished: Finished) -> bytes:
+        self._count(index, finished.usage.completion_tokens)
         reason = _encode(_finish_reason(finished))
         end = b'{"index":%d,"delta":{},"logprobs":null,"finish_reason":%b}]' % (index, reason)
-        return self._head + end + self._tail
+        return self._head + end + self._end.now
 
     def end(self, usage: Usage) -> bytes:
-        if not self._asked.include_usage:
+        if not self._asked.usage.last:
             return sse.DONE
         return self._head + b'],"usage":' + _encode(usage_object(usage)) + b"}\n\n" + sse.DONE
 
@@ -108,10 +106,15 @@ class StreamWriter:
     def fail(self, error: ClusterError) -> bytes:
         return sse.error_event(error)
 
+    def _count(self, index: int, completion_tokens: int) -> None:
+        if self._end.count(index, completion_tokens):
+            self._set_ends()
+
     def _chunk(self, index: int, delta: bytes, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         end = self._plain_end
         if logprobs:
-            end = b',"logprobs":%b,"finish_reason":null}]' % _encode(logprobs_object(logprobs)) + self._tail
+            end = b',"logprobs":%b,"finish_reason":null}]' % _encode(logprobs_object(logprobs))
+            end += self._end.now
         return self._deltas[index] + delta + end
 
     def _call(self, index: int, call: ToolCallDelta) -> Iterator[dict[str, Any]]:

@@ -9,9 +9,9 @@ import msgspec
 
 from gateway.dialects import sse
 from gateway.dialects.base import Answered, Asked, Identity
+from gateway.dialects.chunk_usage import ChunkEnd, UsageWanted, usage_object, usage_wanted
 from gateway.dialects.fields import Body, Fields, missing, token_ids, unsupported, wrong_type, wrong_value
-from gateway.dialects.openai_chat_answer import usage_object
-from gateway.dialects.openai_sampling import include_usage, sampling, seed
+from gateway.dialects.openai_sampling import sampling, seed
 from gateway.pieces import Piece
 from protocol.errors import ClusterError
 from protocol.messages import Finished, TokenLogprob
@@ -31,7 +31,7 @@ class CompletionRequest(Asked, frozen=True, kw_only=True):
     """One request for completions."""
 
     echo: bool = False
-    include_usage: bool = False
+    usage: UsageWanted = UsageWanted()
 
 
 def parse(body: bytes) -> CompletionRequest:
@@ -55,7 +55,7 @@ def parse(body: bytes) -> CompletionRequest:
         seed=seed(fields),
         stream=stream,
         echo=_echo(fields, prompts),
-        include_usage=include_usage(fields, stream),
+        usage=usage_wanted(fields, stream),
     )
 
 
@@ -130,16 +130,18 @@ class StreamWriter:
     def __init__(self, asked: CompletionRequest, identity: Identity) -> None:
         self._asked = asked
         self._head = b"data: " + _encode(_common(identity))[:-1] + b',"choices":['
-        self._tail = b',"usage":null}\n\n' if asked.include_usage else b"}\n\n"
+        self._end = ChunkEnd(asked.usage)
         self._offsets: dict[int, int] = {}
 
     def start(self, usage: Usage) -> bytes:
+        self._end.start(usage)
         if not self._asked.echo:
             return b""
         count = len(self._asked.prompts) * self._asked.n
         return b"".join(self._chunk(index, _prompt_text(self._asked, index)) for index in range(count))
 
     def piece(self, index: int, piece: Piece) -> bytes:
+        self._end.count(index, piece.completion_tokens)
         text = shown(piece)
         if not text and not piece.logprobs:
             return b""
@@ -151,11 +153,12 @@ class StreamWriter:
         return self._chunk(index, text, logprobs)
 
     def finish(self, index: int, finished: Finished) -> bytes:
+        self._end.count(index, finished.usage.completion_tokens)
         return self._chunk(index, "", reason=_encode(_finish_reason(finished)))
 
     def end(self, usage: Usage) -> bytes:
         last = self._head + b'],"usage":' + _encode(usage_object(usage)) + b"}\n\n"
-        return (last if self._asked.include_usage else b"") + sse.DONE
+        return (last if self._asked.usage.last else b"") + sse.DONE
 
     def keepalive(self) -> bytes:
         return sse.KEEPALIVE
@@ -170,7 +173,7 @@ class StreamWriter:
             logprobs,
             reason,
         )
-        return self._head + choice + self._tail
+        return self._head + choice + self._end.now
 
 
 def shown(piece: Piece) -> str:

@@ -116,12 +116,3 @@ def seed(fields: Fields) -> int | None:
     """Negative seeds are seeds too: the sign bit is dropped, the same way each time."""
     given = fields.integer("seed", -_INT64, _INT64 - 1)
     return None if given is None else given & (_INT64 - 1)
-
-
-def include_usage(fields: Fields, stream: bool) -> bool:
-    options = fields.object("stream_options")
-    if options is None:
-        return False
-    if not stream:
-        raise wrong_value("stream_options", "is only allowed when stream is true")
-    return options.flag("include_usage")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.dialects.chunk_usage import UsageWanted
 from gateway.dialects.openai_chat import ChatRequest, parse
 from protocol.errors import ClusterError
 from protocol.values import ChatMessage, SamplingParams, ToolCall, ToolSpec
@@ -51,7 +52,7 @@ def test_the_least_request():
         sampling=SamplingParams(),
         seed=None,
         stream=False,
-        include_usage=False,
+        usage=UsageWanted(),
     )
 
 
@@ -102,8 +103,8 @@ def test_the_newer_name_of_the_token_limit_wins():
 
 
 def test_stream_options():
-    assert parsed(stream=True, stream_options={"include_usage": True}).include_usage
-    assert not parsed(stream=True, stream_options={}).include_usage
+    assert parsed(stream=True, stream_options={"include_usage": True}).usage == UsageWanted(last=True)
+    assert parsed(stream=True, stream_options={}).usage == UsageWanted()
     assert fault(body(stream_options={})) == ("stream_options", "invalid_value")
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from gateway.dialects.base import Answered
+from gateway.dialects.chunk_usage import UsageWanted
 from gateway.dialects.openai_chat import ChatRequest
 from gateway.dialects.openai_chat_answer import ChatCompletions, logprobs_object
 from gateway.pieces import Piece
@@ -30,7 +31,7 @@ from tests.gateway.dialects.answers import (
 
 DIALECT = ChatCompletions()
 ASKED = ChatRequest(model="alias", sampling=SamplingParams())
-WITH_USAGE = ChatRequest(model="alias", sampling=SamplingParams(), include_usage=True)
+WITH_USAGE = ChatRequest(model="alias", sampling=SamplingParams(), usage=UsageWanted(last=True))
 
 
 def test_a_whole_body_is_what_the_official_client_expects():
