@@ -15,6 +15,7 @@ import bench_decode
 import bench_gateway
 import bench_peers
 import bench_prefix
+import bench_profile
 import bench_sampling
 
 BENCHES = {
@@ -23,6 +24,7 @@ BENCHES = {
     "decode": bench_decode,
     "peers": bench_peers,
     "prefix": bench_prefix,
+    "profile": bench_profile,
     "sampling": bench_sampling,
 }
 

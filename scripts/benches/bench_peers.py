@@ -4,7 +4,8 @@ plain, seeded and mixed: tokens per second at 1, 4, 8 and 16 streams (mixed: gre
 top-k requests together). prefill: while four streams run, a prompt of 2,000 tokens comes; the longest gap
 of the running streams and the first token of the long prompt, in seconds. prefix: the first token of a
 prompt of 1,000 tokens that began like an earlier one, as a share of the same server's time for a new one.
-vllm-mlx comes into an environment of its own.
+vllm-mlx comes into an environment of its own. Whoever is not measured stands still meanwhile, no prompt
+comes twice, and the tokens of each answer are told, since answers may end by themselves.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import asyncio
 import ctypes.util
 import itertools
 import json
+import signal
 import socket
 import statistics
 import subprocess
 import sys
 import time
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +43,8 @@ VLLM_MLX_NEEDS = (
     *("pytz", "tabulate", "requests", "pillow", "python-multipart"),
 )
 """For text; its own list brings PyTorch and much more."""
+SERIES = itertools.count(0, 10_000)
+"""The first numbers of the prompts of each series of measurements: no server has read any of them."""
 ENGINE = 'model = {model}\nserved_name = "m"\nmax_num_seqs = 16'
 
 
@@ -48,6 +53,21 @@ class Server:
     name: str
     url: str
     model: str
+    process: subprocess.Popen[bytes] | None = None
+    """None: it does next to nothing while it waits."""
+
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        """Some servers look for work all the time; they stand still while others are measured."""
+        self._signal(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            self._signal(signal.SIGSTOP)
+
+    def _signal(self, number: int) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +84,7 @@ def run(folder: Path, options: argparse.Namespace) -> None:
         parts: dict[str, Callable[[], None]] = {
             "plain": lambda: throughput("plain", servers, options, lambda _n: {}),
             "seeded": lambda: throughput(
-                "seeded", servers, options, lambda n: {"seed": n, "temperature": 1.0}
+                "seeded", servers, options, lambda n: {"seed": n, "temperature": 1.0, "top_p": 1.0}
             ),
             "mixed": lambda: throughput("mixed", servers, options, mixed),
             "prefill": lambda: long_prefill(servers, options),
@@ -77,9 +97,9 @@ def run(folder: Path, options: argparse.Namespace) -> None:
 def mixed(number: int) -> dict[str, Any]:
     kinds: tuple[dict[str, Any], ...] = (
         {},
-        {"temperature": 0.8, "seed": number},
+        {"temperature": 0.8, "top_p": 1.0, "seed": number},
         {"temperature": 1.0, "top_p": 0.9},
-        {"temperature": 0.7, "top_k": 40},
+        {"temperature": 0.7, "top_p": 1.0, "top_k": 40},
     )
     return kinds[number % len(kinds)]
 
@@ -88,21 +108,33 @@ def throughput(
     part: str, servers: list[Server], options: argparse.Namespace, settings: Callable[[int], dict[str, Any]]
 ) -> None:
     for streams in options.streams:
+        wishes = [{"max_tokens": options.tokens, **settings(number)} for number in range(streams)]
+        throughput_of(f"{part}, {streams} streams, tokens/s", servers, options.pairs, wishes)
 
-        def measure(server: Server, turn: int, streams: int = streams) -> float:
-            conversations = [story(turn * 100 + number) for number in range(streams)]
-            wishes = [{"max_tokens": options.tokens, **settings(number)} for number in range(streams)]
-            return speed(asyncio.run(ask_all(server.url, server.model, conversations, wishes)))
 
-        side_by_side(f"{part}, {streams} streams, tokens/s", servers, options.pairs, measure)
+def throughput_of(name: str, servers: list[Server], pairs: int, wishes: list[dict[str, Any]]) -> None:
+    """With as many streams as wishes."""
+    lengths: dict[str, list[int]] = {server.name: [] for server in servers}
+    series = next(SERIES)
+
+    def measure(server: Server, turn: int) -> float:
+        conversations = [story(series + turn * 100 + number) for number in range(len(wishes))]
+        answers = asyncio.run(ask_all(server.url, server.model, conversations, wishes))
+        lengths[server.name] += [answer.tokens for answer in answers]
+        return speed(answers)
+
+    side_by_side(name, servers, pairs, measure)
+    means = (f"{name} {statistics.mean(counts):.1f}" for name, counts in lengths.items())
+    print(f"  tokens an answer: {', '.join(means)}", flush=True)
 
 
 def long_prefill(servers: list[Server], options: argparse.Namespace) -> None:
     """Both figures come from the same runs."""
     firsts: dict[tuple[str, int], float] = {}
+    series = next(SERIES)
 
     def gap(server: Server, turn: int) -> float:
-        longest, firsts[server.name, turn] = asyncio.run(interrupted(server, turn))
+        longest, firsts[server.name, turn] = asyncio.run(interrupted(server, series + turn * 100))
         return longest
 
     side_by_side("prefill, longest gap of the running streams, s", servers, options.pairs, gap)
@@ -114,16 +146,16 @@ def long_prefill(servers: list[Server], options: argparse.Namespace) -> None:
     )
 
 
-async def interrupted(server: Server, turn: int) -> tuple[float, float]:
+async def interrupted(server: Server, number: int) -> tuple[float, float]:
     """The longest gap of four running streams while a long prompt is read, and its first token's time."""
     answers = [Answer() for _ in range(4)]
     running = [
-        asyncio.create_task(ask(server.url, server.model, story(turn * 100 + n), answer, max_tokens=1000))
+        asyncio.create_task(ask(server.url, server.model, story(number + n), answer, max_tokens=300))
         for n, answer in enumerate(answers)
     ]
     while not all(len(answer.pieces) > 4 for answer in answers):  # noqa: ASYNC110 (they are written elsewhere)
         await asyncio.sleep(0.05)
-    long = await ask(server.url, server.model, essay(turn, 2000), max_tokens=2)
+    long = await ask(server.url, server.model, essay(number, 2000), max_tokens=2)
     longest = max(answer.longest_gap_s(long.begun, long.pieces[0]) for answer in answers)
     for task in running:
         task.cancel()
@@ -132,11 +164,14 @@ async def interrupted(server: Server, turn: int) -> tuple[float, float]:
 
 
 def shared_prefix(servers: list[Server], options: argparse.Namespace) -> None:
+    series = next(SERIES)
+
     def share(server: Server, turn: int) -> float:
-        cold = asyncio.run(
-            ask(server.url, server.model, essay(turn, 1000, "What is it about?"), max_tokens=4)
+        questions = ("What is it about?", "Who is in it?")
+        cold, warm = (
+            asyncio.run(ask(server.url, server.model, essay(series + turn, 1000, question), max_tokens=4))
+            for question in questions
         )
-        warm = asyncio.run(ask(server.url, server.model, essay(turn, 1000, "Who is in it?"), max_tokens=4))
         return warm.first_s / cold.first_s
 
     side_by_side("prefix, warm / cold first token", servers, options.pairs, share)
@@ -150,7 +185,8 @@ def side_by_side(
     for turn in range(pairs + 1):  # the first one warms all up
         shift = turn % len(servers)
         for server in servers[shift:] + servers[:shift]:
-            value = measure(server, turn)
+            with server.awake():
+                value = measure(server, turn)
             if turn:
                 values[server.name].append(value)
     print(name)
@@ -219,7 +255,8 @@ def peer(
             raise SystemExit(f"{name} does not start:\n{(folder / f'{name}.log').read_text()[-2000:]}")
         try:
             if httpx.get(f"{url}/v1/models").status_code == 200:
-                return Server(name, url, model)
+                process.send_signal(signal.SIGSTOP)
+                return Server(name, url, model, process)
         except httpx.HTTPError:
             time.sleep(0.2)
 

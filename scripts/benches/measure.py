@@ -26,11 +26,11 @@ def compare(name: str, unit: str, pairs: int, ours: Callable[[], float], other: 
     return report(name, ratios)
 
 
-def report(name: str, ratios: Sequence[float]) -> float:
+def report(name: str, ratios: Sequence[float], digits: int = 2) -> float:
     """Prints the median of the ratios with its interval, and gives it."""
     low, high = interval(ratios)
     median = statistics.median(ratios)
-    print(f"{name}: {median:.2f} ({low:.2f} to {high:.2f})", flush=True)
+    print(f"{name}: {median:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})", flush=True)
     return median
 
 

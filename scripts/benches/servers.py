@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -49,6 +50,7 @@ class Processes:
     def stop(self) -> None:
         for process in reversed(self._all):
             process.terminate()
+            process.send_signal(signal.SIGCONT)  # one that stands still would not hear of it
         for process in self._all:
             process.wait(timeout=PATIENCE_S)
 

@@ -1,8 +1,8 @@
 """Random mixes of requests in one batch: each answer is the one that its request gets alone.
 
-Lengths, joins, leaves, aborts, settings, warm and cold prefixes, and continuations from the first
-tokens. STUDIOFLEET_MIXES and STUDIOFLEET_EMBEDDED_MIXES set how many, STUDIOFLEET_SEED
-repeats a run.
+Lengths, joins, leaves, aborts, settings, warm and cold prefixes, continuations from the first tokens,
+and memory that runs short at any moment, so that rows give up their caches and come back.
+STUDIOFLEET_MIXES and STUDIOFLEET_EMBEDDED_MIXES set how many, STUDIOFLEET_SEED repeats a run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ import numpy as np
 
 from worker.engine.batch import Batch
 from worker.engine.batch_sampler import BatchSampler
+from worker.engine.guard import Guard
 from worker.engine.loading import Loader
+from worker.engine.memory import MemoryReading
 from worker.engine.penalties import adjusted, history_of
 from worker.engine.prefix_cache import PrefixCache
 
@@ -51,6 +53,7 @@ class Ties:
     """How often the last digits decided."""
 
     requests: int = 0
+    preemptions: int = 0
     found: list[float] = field(default_factory=list)
 
 
@@ -61,7 +64,8 @@ TIES = Ties()
 def told():
     print(f"\nSTUDIOFLEET_SEED={SEED}, {MIXES} mixes a vocabulary")
     yield
-    print(f"{TIES.requests} answers compared, {len(TIES.found)} ties {TIES.found}")
+    compared = f"{TIES.requests} answers compared, {TIES.preemptions} preemptions"
+    print(f"{compared}, {len(TIES.found)} ties {TIES.found}")
     assert len(TIES.found) <= max(1, TIES.requests // 100)
 
 
@@ -143,9 +147,43 @@ def alone(network: Any, request: Request) -> list[int]:
     return sequence.emitted
 
 
-def together(network: Any, mix: list[Request], whole: list[list[int]], prefixes: PrefixCache):
+@dataclass(frozen=True)
+class Shortage:
+    """When memory runs out, by steps, and how many tokens the rows may hold together."""
+
+    moments: frozenset[int]
+    kv_tokens: int | None
+
+
+shortages = st.builds(
+    Shortage,
+    moments=st.frozensets(st.integers(0, 40), max_size=12),
+    kv_tokens=st.none() | st.integers(20, 150),
+)
+
+
+class Memory:
+    """Short in the steps that are named."""
+
+    def __init__(self, moments: frozenset[int]) -> None:
+        self._moments = moments
+        self.step = 0
+
+    def read(self) -> MemoryReading:
+        used = 99 if self.step in self._moments else 10
+        return MemoryReading(used, 0, used, used, limit=100)
+
+    def give_back(self) -> None:
+        pass
+
+
+def together(
+    network: Any, mix: list[Request], whole: list[list[int]], prefixes: PrefixCache, shortage: Shortage
+):
     """The answers of a mix. None for those that were aborted."""
-    batch = Batch(BatchSampler(network, SPECIAL), SLOTS, prefixes)
+    batch = Batch(BatchSampler(network, SPECIAL), SLOTS, prefixes, kv_tokens=shortage.kv_tokens)
+    memory = Memory(shortage.moments)
+    guard = Guard(memory, batch.clear_prefixes, lambda: float(memory.step))
     sequences = [
         request.sequence(answer[: request.known]) for request, answer in zip(mix, whole, strict=True)
     ]
@@ -165,11 +203,14 @@ def together(network: Any, mix: list[Request], whole: list[list[int]], prefixes:
         for _, event in batch.step():
             assert event.error is None
             assert (event.token is None) == (event.likelihood is None)
-        step += 1
+        memory.step = step = step + 1
+        if guard.look() and batch.make_room() is not None:
+            assert batch.running <= 1  # it would be ended; here it goes on
         assert step < 1000
     assert (batch.running, batch.prefill_tokens) == (0, 0)
     assert batch._rows._generator.prompt_cache_nbytes == 0
     assert prefixes.stats()["prefix_cache_bytes"] <= PREFIX_BYTES
+    TIES.preemptions += batch.preemptions
     batch.close()
     return [None if i in aborted else each.emitted for i, each in enumerate(sequences)]
 
@@ -187,14 +228,14 @@ def lead(network: Any, request: Request, answer: list[int], place: int) -> float
     return float(reference(logprobs, request.settings, place, SPECIAL)[1])
 
 
-def check(network: Any, mix: list[Request]) -> None:
+def check(network: Any, mix: list[Request], shortage: Shortage) -> None:
     whole = [alone(network, request) for request in mix]
     gc.collect()
     mx.clear_cache()
     before = mx.get_active_memory()
     for prefixes in (PrefixCache(0), PrefixCache(PREFIX_BYTES)):
         for _again in range(2):  # the second time with warm prefixes
-            found = together(network, mix, whole, prefixes)
+            found = together(network, mix, whole, prefixes, shortage)
             for request, answer, expected in zip(mix, found, whole, strict=True):
                 if answer is None:
                     continue
@@ -222,9 +263,9 @@ def hold(network: Any, vocabulary: int, count: int) -> None:
         suppress_health_check=list(HealthCheck),
         print_blob=True,
     )
-    @given(requests_of(vocabulary))
-    def mixes(mix: list[Request]) -> None:
-        check(network, mix)
+    @given(requests_of(vocabulary), shortages)
+    def mixes(mix: list[Request], shortage: Shortage) -> None:
+        check(network, mix, shortage)
 
     mixes()
 
@@ -232,7 +273,7 @@ def hold(network: Any, vocabulary: int, count: int) -> None:
 @pytest.mark.timeout(600 + 60 * MIXES)
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 def test_each_answer_of_a_mix_is_the_one_that_its_request_gets_alone(networks, size):
-    """Also what was continued, with warm and cold prefixes; and no row, cache or byte is left over."""
+    """Also what was continued or preempted, warm and cold; and no row, cache or byte is left over."""
     hold(networks[size], size, MIXES)
 
 

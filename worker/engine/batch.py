@@ -12,12 +12,14 @@ from collections.abc import Callable
 
 from worker.engine.batch_sampler import BatchSampler
 from worker.engine.output import EngineFailed
+from worker.engine.preemption import Preemption
 from worker.engine.prefill import Pieces, PrefillQueue, Prompt, Rate, pieces
 from worker.engine.prefix_cache import BLOCK, PrefixCache
 from worker.engine.recovery import Recovery
 from worker.engine.rows import Beginning, MakeGenerator, Row, Rows, generator_maker, padded
 from worker.engine.scoring import PromptScoring
 from worker.engine.sequence import Event, Events, Sequence
+from worker.engine.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +38,9 @@ class Batch:
         prefixes: PrefixCache,
         now: Callable[[], float] = time.monotonic,
         make_generator: MakeGenerator | None = None,
+        kv_tokens: int | None = None,
     ) -> None:
+        """`kv_tokens`: how many tokens of prompts and answers the rows may hold together."""
         self._network = sampler.network
         self._rows = Rows(sampler, make_generator or generator_maker(max_num_seqs))
         self._max_num_seqs = max_num_seqs
@@ -47,6 +51,8 @@ class Batch:
         """What was read of prompts that wait because a shorter one went before them."""
         self._scoring: PromptScoring | None = None
         self._recovery: Recovery[Sequence] = Recovery()
+        self._preemption: Preemption[Sequence] = Preemption(kv_tokens)
+        self._turns = Turns(self._recovery, self._preemption, prefixes)
 
     @property
     def prefill_rate(self) -> Rate:
@@ -70,12 +76,16 @@ class Batch:
         scoring = 0 if self._scoring is None else self._scoring.tokens_left
         return scoring + sum(row.unread for row in self._rows.all())
 
+    @property
+    def preemptions(self) -> int:
+        return self._preemption.count
+
     def add(self, sequence: Sequence) -> None:
         self._wait(sequence, self._now())
 
     def remove(self, sequence: Sequence) -> None:
         """End it, waiting or running; one that is not here has ended already."""
-        self._left(sequence)
+        self._forget(sequence)
         if self._waiting.remove(sequence):
             return
         if self._scoring is not None and self._scoring.sequence is sequence:
@@ -85,8 +95,23 @@ class Batch:
                 self._keep(row)
                 self._rows.remove(row)
 
+    def make_room(self) -> Sequence | None:
+        """Memory runs out: the newest row gives up its cache and waits. One that is alone is returned."""
+        rows = self._rows.all()
+        if self._aside:
+            self._aside.clear()
+        elif len(rows) > 1 or (rows and self._scoring):
+            self._preempt()
+        elif rows:
+            return rows[0].sequence
+        elif self._scoring:
+            return self._scoring.sequence
+        return None
+
     def step(self) -> Events:
         """One token for each running row, and one piece of a prompt. What came of it, by sequence."""
+        while len(self._rows) > 1 and self._preemption.too_much(self._rows.tokens + self._rows.running):
+            self._preempt()
         events = self._admit() if self._scoring is None else self._score(self._scoring)
         if not len(self._rows):
             return events
@@ -141,37 +166,18 @@ class Batch:
         match self._rows.reading:
             case [] if not any(row.unread and len(row.sequence.ids) > _LONG for row in self._rows.all()):
                 pass
-            case [row] if self._waiting.overtakes(row.unread, row.since, now, rate):
+            case [row] if not self._preemption.anyone and self._waiting.overtakes(
+                row.unread, row.since, now, rate
+            ):
                 self._put_aside(row)
             case _:
                 return []
         places = self._max_num_seqs - len(self._rows)
         if not places:
             return []
-        group = self._waiting.take(now, rate, self._budget().of_whole, places, self._admits())
+        admits = self._turns.admits([row.sequence for row in self._rows.all()])
+        group = self._waiting.take(now, rate, self._budget().of_whole, places, admits)
         return [event for prompt in group for event in self._insert(prompt)]
-
-    def _admits(self) -> Callable[[Sequence], bool]:
-        """Who may join, asked in the order of their turns. The first one always may, but for its faults.
-
-        Of those that begin alike, one is read first, and the others go on from there.
-        """
-        here = [row.sequence for row in self._rows.all()]
-        before: list[list[int]] = []
-        warm = True
-
-        def admits(sequence: Sequence) -> bool:
-            nonlocal warm
-            ids = sequence.ids
-            if not self._recovery.admits(sequence, here):
-                return False
-            if self._prefixes.gains(ids, before):
-                return False
-            before.append(ids)
-            warm = warm and self._prefixes.warm(ids)
-            return warm
-
-        return admits
 
     def _keep(self, row: Row) -> None:
         """Store what was read and written of it."""
@@ -204,9 +210,13 @@ class Batch:
             self._rows.insert(sequence, prompt.since, beginning, stops)
         except Exception as error:
             logger.exception("request %s: its prompt could not be inserted", sequence.request_id)
-            self._left(sequence)
+            self._forget(sequence)
             return [(sequence, Event(error=error))]
-        return [] if begun else [(sequence, Event(cached_tokens=beginning.tokens))]
+        self._preemption.left(sequence)
+        if sequence.taken:
+            return []
+        sequence.taken = True
+        return [(sequence, Event(cached_tokens=beginning.tokens))]
 
     def _score(self, scoring: PromptScoring) -> Events:
         """One piece of the prompt whose log-probabilities are asked for; after the last, it goes on."""
@@ -216,7 +226,7 @@ class Batch:
             if scoring.tokens_left:
                 return []
             self._scoring = None
-            sequence.score_prompt = False
+            sequence.score_prompt, sequence.taken = False, True
             if sequence.max_tokens:
                 self._rows.insert(sequence, scoring.since, Beginning(scoring.cache, len(sequence.prompt) - 1))
         except Exception as error:
@@ -238,7 +248,7 @@ class Batch:
 
     def _drop(self, row: Row) -> None:
         """End a row that went wrong. What was computed for it is not trusted."""
-        self._left(row.sequence)
+        self._forget(row.sequence)
         self._prefixes.discard(row.sequence.ids)
         if row in self._rows.all():
             self._rows.remove(row)
@@ -247,14 +257,24 @@ class Batch:
         ids = sequence.ids
         self._waiting.add(sequence, len(ids) - self._prefixes.known(ids), since)
 
-    def _left(self, sequence: Sequence) -> None:
-        self._recovery.left(sequence)
+    def _forget(self, sequence: Sequence) -> None:
+        self._turns.left(sequence)
         self._aside.pop(sequence, None)
 
+    def _preempt(self) -> None:
+        """The newest row, of those that came at once the last one, waits without what was computed for it."""
+        row = max(reversed(self._rows.all()), key=lambda row: row.since)
+        sequence = row.sequence
+        logger.warning("request %s: memory is short, so it gives up its cache and waits", sequence.request_id)
+        self._preemption.went(sequence, self._rows.tokens)
+        self._rows.remove(row)
+        self._waiting.add(sequence, sequence.length, row.since)
+
     def _recover(self, error: Exception) -> Events:
-        """Begin anew, from prompts and answers so far, without the one that is to blame."""
+        """Begin anew, without the one that is to blame."""
         rows = self._rows.reset()
         self._prefixes.forget()
+        self._preemption.clear()
         culprit = self._recovery.failed([row.sequence for row in rows])
         names = ", ".join(row.sequence.request_id for row in rows)
         logger.error("a step failed, with the requests %s: %s", names, error, exc_info=error)

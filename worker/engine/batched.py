@@ -33,4 +33,5 @@ class BatchedEngine(TextEngine):
         from worker.engine.prefix_cache import open_prefix_cache  # noqa: PLC0415
 
         prefixes = open_prefix_cache(make_prompt_cache(model.network), model.version, self._prefixes)
-        return Batch(BatchSampler(model.network, model.special), self._limits.max_num_seqs, prefixes)
+        limits, sampler = self._limits, BatchSampler(model.network, model.special)
+        return Batch(sampler, limits.max_num_seqs, prefixes, kv_tokens=limits.kv_tokens)

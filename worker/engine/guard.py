@@ -1,4 +1,4 @@
-"""What follows when memory runs short: first nothing new is taken, then the newest request ends. Pure.
+"""What follows when memory runs short: first nothing new is taken, then what is in hand gives room. Pure.
 
 A process that takes more than its system has is ended, or brings the machine to a standstill; both
 harm every request, and a request that is ended in words only its own.
@@ -22,7 +22,7 @@ class Pressure(IntEnum):
     SOFT = 1
     """Nothing new beside what is in hand."""
     HARD = 2
-    """The newest request has to end."""
+    """What is in hand has to give up memory."""
 
 
 def pressure(reading: MemoryReading) -> Pressure:
@@ -42,9 +42,9 @@ class Guard:
         self.reading = memory.read()
 
     def look(self) -> bool:
-        """Whether the newest request has to end, after giving back what nobody needs.
+        """Whether what is in hand has to give up memory, after giving back what nobody needs.
 
-        Looks four times a second at most, so that what was ended can be freed before the next.
+        Looks four times a second at most, so that what was given up can be freed before the next.
         """
         if self._now() < self._next:
             return False

@@ -75,7 +75,7 @@ class PromptStuck(EngineFailed):
 
 
 class MemoryShort(RuntimeError):  # noqa: N818 (it is no fault of the request)
-    """The request was ended so that the others can go on: memory had run short."""
+    """The request was ended, since it needs more memory than there is."""
 
 
 class ModelUnavailable(RuntimeError):  # noqa: N818 (it is the model that is not there)

@@ -28,6 +28,11 @@ class Recovery(Generic[T]):
     _lone: int = 0
     given_up: bool = False
 
+    @property
+    def searching(self) -> bool:
+        """Whether there are suspects, who are tried one at a time."""
+        return bool(self._suspects)
+
     def failed(self, rows: Iterable[T]) -> T | None:
         """A step with these rows failed. The one that is to blame, or None: all begin anew."""
         rows = list(rows)

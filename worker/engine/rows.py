@@ -91,6 +91,11 @@ class Rows:
         return [row for row in self._rows.values() if row.unread > 1]
 
     @property
+    def tokens(self) -> int:
+        """Of prompts and answers so far."""
+        return sum(row.sequence.length for row in self._rows.values())
+
+    @property
     def running(self) -> int:
         """Rows that get a token in the next step."""
         return len(self._running)

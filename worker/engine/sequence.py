@@ -59,11 +59,17 @@ class Sequence:
     emitted: list[int] = field(default_factory=list)
     score_prompt: bool = False
     """Whether the log-probabilities of the prompt's own tokens are asked for."""
+    taken: bool = False
+    """Whether its prompt was taken, and said to be: that is said once, also of one that begins anew."""
 
     @property
     def ids(self) -> list[int]:
         """All that the model has to have read before the next token. A new list."""
         return self.prompt + self.emitted
+
+    @property
+    def length(self) -> int:
+        return len(self.prompt) + len(self.emitted)
 
 
 Events = list[tuple[Sequence, Event]]
@@ -89,12 +95,22 @@ class Stepper(Protocol):
         """Tokens still to be read of the prompt that is being read."""
 
     @property
+    def preemptions(self) -> int:
+        """How often a sequence had to give up its cache, to go on later."""
+
+    @property
     def prefix_stats(self) -> dict[str, int]: ...
 
     def add(self, sequence: Sequence) -> None: ...
 
     def remove(self, sequence: Sequence) -> None:
         """End it, waiting or running; one that is not here has ended already."""
+
+    def make_room(self) -> Sequence | None:
+        """Memory runs out: give up what can be computed again, a part at a time.
+
+        Returns the sequence that is alone in hand, and has to end, when there is nothing else.
+        """
 
     def step(self) -> Events:
         """What one step brought. Raises nothing."""

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from worker.engine.answer import Answer, AnswerStream
 from worker.engine.base import EngineBusy
+from worker.engine.gathering import Gathering
 from worker.engine.host import Loaded
 from worker.engine.limits import Limits
 from worker.engine.output import EngineFailed, EngineLoad, MemoryShort, PromptError, PromptStuck
@@ -56,6 +57,7 @@ class Serving:
         self._preparation = Preparation()
         self._answers: dict[str, Answer] = {}
         self._sequences: dict[str, Sequence] = {}
+        self._gathering = Gathering(self._begin, limits.max_num_seqs)
         self._last_step = 0.0
         self._failure: EngineFailed | None = None
         self._thread.drive(self.step)
@@ -139,7 +141,7 @@ class Serving:
             return
         del self._answers[answer.request_id]
         sequence = self._sequences.pop(answer.request_id, None)
-        if sequence is not None:
+        if sequence is not None and not self._gathering.remove(sequence):
             self._thread.post(lambda: self._stepper.remove(sequence))
 
     def load(self) -> EngineLoad:
@@ -160,8 +162,9 @@ class Serving:
         self._last_step = time.monotonic()
         if events and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._deliver, events)
-        if self._guard.look() and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._shed)
+        alone = self._stepper.make_room() if self._guard.look() else None
+        if alone is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._shed, alone)
         return self._stepper.has_work
 
     def fault(self, error: Exception) -> None:
@@ -170,14 +173,13 @@ class Serving:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.abort_all, self._failure)
 
-    def _shed(self) -> None:
-        """End the request that came last."""
-        newest = next(reversed(self._answers), None)
-        if newest is not None:
-            words = f"{self._guard.words()}; the newest request was ended, shorter ones may fit"
-            logger.error("request %s: %s", newest, words)
+    def _shed(self, sequence: Sequence) -> None:
+        """End a request for which there is no memory even alone."""
+        if self._sequences.get(sequence.request_id) is sequence:
+            words = f"{self._guard.words()} by this request alone; shorter ones may fit"
+            logger.error("request %s: %s", sequence.request_id, words)
             self.totals.ended_for_memory += 1
-            self.abort(newest, MemoryShort(words))
+            self.abort(sequence.request_id, MemoryShort(words))
 
     def _check_ids(self, settings: RequestSettings) -> None:
         """An id that the model does not have would be read from beyond its logits."""
@@ -252,8 +254,16 @@ class Serving:
             answer.finish("length")
         if not answer.ended:
             self.totals.prompt_tokens += len(sequence.prompt)
+            idle = len(self._sequences) == len(self._gathering)
             self._sequences[answer.request_id] = sequence
-            self._thread.post(lambda: self._stepper.add(sequence))
+            self._gathering.add(sequence, self._stepper.prefill_rate.value, idle=idle)
+
+    def _begin(self, sequences: list[Sequence]) -> None:
+        def add() -> None:
+            for sequence in sequences:
+                self._stepper.add(sequence)
+
+        self._thread.post(add)
 
     def _deliver(self, events: Events) -> None:
         for sequence, event in events:

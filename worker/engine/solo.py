@@ -96,6 +96,10 @@ class Solo:
         return 0 if run is None or run.tokens is not None else len(run.rest)
 
     @property
+    def preemptions(self) -> int:
+        return 0
+
+    @property
     def prefix_stats(self) -> dict[str, int]:
         return self._prefixes.stats()
 
@@ -108,6 +112,9 @@ class Solo:
             self._keep(self._run)
         elif sequence in self._waiting:
             self._waiting.remove(sequence)
+
+    def make_room(self) -> Sequence | None:
+        return None if self._run is None else self._run.sequence
 
     def step(self) -> Events:
         """One piece of a prompt; or one token, or those that the model took in a round of the draft."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from worker.engine.host import Loaded
 from worker.engine.limits import Limits
-from worker.engine.memory import MemoryReading
 from worker.engine.output import EngineLoad
 from worker.engine.sequence import Event
 
@@ -28,11 +28,11 @@ class Totals:
 
 
 def engine_stats(
-    kind: str, load: EngineLoad, totals: Totals, limits: Limits, memory: MemoryReading | None
+    kind: str, load: EngineLoad, totals: Totals, limits: Limits, loaded: Loaded | None
 ) -> dict[str, Any]:
     """The answer of `get_stats`."""
     budget = limits.kv_tokens
-    bytes_of = {} if memory is None else {name: getattr(memory, name) for name in _MEMORY}
+    bytes_of = {} if loaded is None else {name: getattr(loaded.guard.reading, name) for name in _MEMORY}
     return {
         "engine": kind,
         "num_requests_running": load.running,
@@ -47,6 +47,7 @@ def engine_stats(
         "avg_generation_throughput": round(load.decode_tokens_per_s, 1),
         "spec_decode_num_draft_tokens": totals.draft_tokens,
         "spec_decode_num_accepted_tokens": totals.accepted_tokens,
+        "num_preemptions": 0 if loaded is None else loaded.stepper.preemptions,
         "num_requests_ended_for_memory": totals.ended_for_memory,
         **{f"memory_{name}_bytes": bytes_of.get(name) for name in _MEMORY},
     }

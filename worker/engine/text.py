@@ -261,8 +261,8 @@ class TextEngine(BaseEngine):
     def get_stats(self) -> dict[str, Any]:
         """As docs/architecture.md lists them."""
         totals = Totals() if self._served is None else self._served.totals
-        reading = None if self._host.loaded is None else self._host.loaded.guard.reading
-        return engine_stats(self.kind, self.load(), totals, self._limits, reading)
+        loaded = self._host.loaded
+        return engine_stats(self.kind, self.load(), totals, self._limits, loaded)
 
     def get_cache_stats(self) -> dict[str, Any] | None:
         return None if self._host.loaded is None else dict(self._host.loaded.stepper.prefix_stats)
