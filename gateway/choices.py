@@ -25,6 +25,8 @@ def generates(asked: Asked, request_id: str, model: str, seed: int, time_left_s:
             seed=(seed + number) % _SEEDS,
             messages=asked.messages,
             prompt=prompt,
+            echo=asked.echo,
+            prompt_only=asked.prompt_only,
             tools=asked.tools,
             tool_choice=asked.tool_choice,
             parallel_tool_calls=asked.parallel_tool_calls,

@@ -10,7 +10,10 @@ from protocol.messages import Delta, TokenLogprob, ToolCallDelta
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A part of an answer; inside it, reasoning comes first, then text, then tool calls."""
+    """A part of an answer; inside it, reasoning comes first, then text, then tool calls.
+
+    Or the prompt, where that was asked for: the first piece, and nothing else in it.
+    """
 
     reasoning: str = ""
     text: str = ""
@@ -18,6 +21,9 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     logprobs: tuple[TokenLogprob, ...] = ()
     completion_tokens: int = 0
     """Of the answer so far."""
+    prompt_text: str = ""
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    """The first one means nothing: nothing comes before it."""
 
 
 def joined(deltas: list[Delta]) -> list[Piece]:

@@ -71,6 +71,8 @@ class Stream:
         self._clock = clock
         self._live = live
         self._deltas: list[Delta] = []
+        self._prompt: Piece | None = None
+        self._prompt_told = False
         self._group = group
         group.pending += 1
         self._cut: Callable[[], None] | None = None
@@ -97,6 +99,8 @@ class Stream:
             )
         self._started_at = self._clock()
         self._attempts = message.attempt + 1
+        if message.prompt_text or message.prompt_logprobs:
+            self._prompt = Piece(prompt_text=message.prompt_text, prompt_logprobs=message.prompt_logprobs)
         self._group.wake()
 
     def delta(self, delta: Delta) -> None:
@@ -164,7 +168,11 @@ class Stream:
         """What came since the last call."""
         deltas, self._deltas = self._deltas, []
         self._size = 0
-        return joined(deltas)
+        pieces = joined(deltas)
+        if self._prompt is not None and not self._prompt_told:
+            self._prompt_told = True  # a second attempt brings it again
+            pieces.insert(0, self._prompt)
+        return pieces
 
     def writing(self, cut: Callable[[], None]) -> None:
         """A write begins, to a connection that `cut` ends."""

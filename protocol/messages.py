@@ -100,15 +100,6 @@ class Rejected(Message, frozen=True, kw_only=True, omit_defaults=True):
     retry_after_s: Measure = 0.0
 
 
-class Started(Message, frozen=True, kw_only=True, omit_defaults=True):
-    """The engine took the request: from here on it is never rejected."""
-
-    request_id: str
-    attempt: int
-    prompt_tokens: NotNegative = 0
-    cached_tokens: NotNegative = 0
-
-
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
     """The log-probability of one token. Grows at the end only."""
 
@@ -120,6 +111,19 @@ class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
     """What the token adds to the text, in bytes: none for a special token, None where unknown."""
     top_pieces: tuple[bytes | None, ...] = ()
     """Those of the alternatives."""
+
+
+class Started(Message, frozen=True, kw_only=True, omit_defaults=True):
+    """The engine took the request: from here on it is never rejected."""
+
+    request_id: str
+    attempt: int
+    prompt_tokens: NotNegative = 0
+    cached_tokens: NotNegative = 0
+    prompt_text: str = ""
+    """Where the prompt is to be given back."""
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    """The same, where log-probabilities are asked for. The first one means nothing."""
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True, array_like=True):
@@ -239,6 +243,10 @@ class Generate(Message, frozen=True, kw_only=True, omit_defaults=True):
     trace_context: dict[str, str] = {}
     resume_token_ids: tuple[int, ...] = ()
     """Ids already emitted elsewhere (take-over)."""
+    echo: bool = False
+    """Of a `prompt`: `Started` gives it back."""
+    prompt_only: bool = False
+    """With `echo`: nothing comes after the prompt."""
 
 
 class Abort(Message, frozen=True, kw_only=True, omit_defaults=True):

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from msgspec.structs import replace
+
 from protocol.messages import Delta, Finished, Generate, Started, TokenLogprob
 from protocol.values import Load, Timings, Usage
 from worker.deltas import deltas
 from worker.engine.base import GenerationOutput
+from worker.engine.output import PromptError
 from worker.items import sendable
 from worker.parsers.base import Channel, Part, Syntax
 from worker.parsers.channels import Channels
 from worker.parsers.visible import VisibleText
 from worker.request import chat_tools
+
+_MOST_PROMPT_LOGPROBS = 250_000
+"""Of all tokens of a prompt and their alternatives: they travel in one message."""
 
 
 class Answer:
@@ -47,12 +53,21 @@ class Answer:
         self._started_at = now
         if getattr(output, "in_reasoning", False):
             self._channels = Channels(self._syntax, self._tools, in_reasoning=True)
-        return Started(
+        started = Started(
             request_id=self._request.request_id,
             attempt=self._request.attempt,
             prompt_tokens=output.prompt_tokens,
             cached_tokens=getattr(output, "cached_tokens", 0),
         )
+        return self._with_prompt(started, output) if self._request.echo else started
+
+    def _with_prompt(self, started: Started, output: GenerationOutput) -> Started:
+        """Raises `PromptError` where that is too much to tell."""
+        logprobs = tuple(getattr(output, "prompt_logprobs", ()))
+        if len(logprobs) * (1 + (self._request.sampling.logprobs or 0)) > _MOST_PROMPT_LOGPROBS:
+            words = f"the prompt has {len(logprobs)} tokens, too many for so many log-probabilities of each"
+            raise PromptError(words, "settings", param="logprobs")
+        return replace(started, prompt_text=getattr(output, "echoed", ""), prompt_logprobs=logprobs)
 
     def feed(self, output: GenerationOutput, now: float) -> list[Delta]:
         """What this item adds; none when there is nothing to tell."""
@@ -136,7 +151,11 @@ class Answer:
             yield Part(Channel.TEXT, text)
 
     def _added(self, output: GenerationOutput) -> str:
-        """The new text, also of an engine that fills in the text so far only."""
+        """The new text without the prompt that was given back with it."""
+        return self._new_text(output).removeprefix(getattr(output, "echoed", ""))
+
+    def _new_text(self, output: GenerationOutput) -> str:
+        """That of an item, also of an engine that fills in the text so far only."""
         if self._resumed and (output.new_text or output.tokens):
             # What was emitted elsewhere goes through parsers and stop strings once more, unseen.
             self._resumed = False

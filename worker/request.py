@@ -21,13 +21,20 @@ _DEFAULTS = SamplingParams()
 
 
 def unsupported(request: Generate, *, tools: bool, ids: bool, logprobs: bool) -> str | None:
-    """What of the request this worker cannot do, in words. None: it can do all of it."""
+    """What of the request this worker cannot do, in words. None: it can do all of it.
+
+    `ids`: whether its engine takes prompts of token ids, and gives prompts back.
+    """
     choice, model = request.tool_choice, repr(request.model)
     media = any(part.frame is not None for message in request.messages for part in _parts(message))
     problems = (
         (
             isinstance(request.prompt, tuple) and not ids,
             "prompts of token ids are not supported; send text",
+        ),
+        (
+            request.echo and not ids,
+            "echo with logprobs, or with max_tokens 0, is not supported by this worker's engine",
         ),
         (
             request.sampling.logprobs is not None and not logprobs,
@@ -55,7 +62,7 @@ def prompt_bytes(request: Generate) -> int:
 
 def room(request: Generate, max_model_len: int | None) -> int:
     """How many new tokens are asked for at most."""
-    wanted = request.sampling.max_tokens
+    wanted = 0 if request.prompt_only else request.sampling.max_tokens
     if wanted is not None:
         return min(wanted, MOST_ROOM)
     return UNKNOWN_ROOM if max_model_len is None else max_model_len
@@ -80,6 +87,8 @@ def engine_arguments(
         value = getattr(sampling, name)
         if name not in _PLAIN and value != getattr(_DEFAULTS, name):
             arguments[name] = list(value) if isinstance(value, tuple) else value
+    if request.echo:
+        arguments["echo"] = True
     if request.resume_token_ids and can_resume:
         arguments["resume_token_ids"] = list(request.resume_token_ids)
     if request.template_options and request.prompt is None:

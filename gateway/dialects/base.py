@@ -25,6 +25,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[ChatMessage, ...] = ()
     prompts: tuple[str | tuple[int, ...], ...] = ()
     n: int = 1
+    echo: bool = False
+    """The worker gives the prompt back, with its log-probabilities where these are asked for."""
+    prompt_only: bool = False
+    """With `echo`: nothing comes after it."""
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: str = "auto"
     """`auto`, `none`, `required`, or `named:` and the name of a tool."""

@@ -14,7 +14,7 @@ from gateway.dialects.fields import Body, Fields, missing, token_ids, unsupporte
 from gateway.dialects.openai_sampling import sampling, seed
 from gateway.pieces import Piece
 from protocol.errors import ClusterError
-from protocol.messages import Finished, TokenLogprob
+from protocol.messages import Finished
 from protocol.values import Usage
 
 _encode = msgspec.json.encode
@@ -30,7 +30,8 @@ Prompt = str | tuple[int, ...]
 class CompletionRequest(Asked, frozen=True, kw_only=True):
     """One request for completions."""
 
-    echo: bool = False
+    begins_with_prompt: bool = False
+    """The answers do: with the text as it was sent, or with what token ids stand for."""
     usage: UsageWanted = UsageWanted()
 
 
@@ -45,16 +46,23 @@ def parse(body: bytes) -> CompletionRequest:
     _check_best_of(fields, n, stream)
     if fields.text("suffix"):
         raise unsupported("suffix", "is not available; write your model's own marks into the prompt")
+    echo = fields.flag("echo")
+    drawn = sampling(fields, _DEFAULT_MAX_TOKENS, least_tokens=0 if echo else 1)
+    prompt_only = drawn.max_tokens == 0
+    logprobs = fields.integer("logprobs", 0, 20)
+    of_ids = not all(isinstance(prompt, str) for prompt in prompts)
     return CompletionRequest(
         model=fields.text("model"),
         prompts=prompts,
         n=n,
         sampling=msgspec.structs.replace(
-            sampling(fields, _DEFAULT_MAX_TOKENS), logprobs=fields.integer("logprobs", 0, 20)
+            drawn, logprobs=logprobs, max_tokens=None if prompt_only else drawn.max_tokens
         ),
         seed=seed(fields),
         stream=stream,
-        echo=_echo(fields, prompts),
+        begins_with_prompt=echo,
+        echo=echo and (of_ids or prompt_only or logprobs is not None),
+        prompt_only=prompt_only,
         usage=usage_wanted(fields, stream),
     )
 
@@ -96,16 +104,6 @@ def _check_best_of(fields: Fields, n: int, stream: bool) -> None:
     raise unsupported("best_of", "above n is not available; ask for more with n, and choose")
 
 
-def _echo(fields: Fields, prompts: tuple[Prompt, ...]) -> bool:
-    if not fields.flag("echo"):
-        return False
-    if fields.raw("logprobs") is not None:
-        raise unsupported("echo", "with logprobs is not available: the prompt's own are not computed")
-    if not all(isinstance(prompt, str) for prompt in prompts):
-        raise unsupported("echo", "is available for prompts of text only")
-    return True
-
-
 class Completions:
     """The dialect."""
 
@@ -134,8 +132,9 @@ class StreamWriter:
         self._offsets: dict[int, int] = {}
 
     def start(self, usage: Usage) -> bytes:
+        """A prompt that no worker has to give back is known already."""
         self._end.start(usage)
-        if not self._asked.echo:
+        if not self._asked.begins_with_prompt or self._asked.echo:
             return b""
         count = len(self._asked.prompts) * self._asked.n
         return b"".join(self._chunk(index, _prompt_text(self._asked, index)) for index in range(count))
@@ -143,11 +142,13 @@ class StreamWriter:
     def piece(self, index: int, piece: Piece) -> bytes:
         self._end.count(index, piece.completion_tokens)
         text = shown(piece)
+        if piece.prompt_text or piece.prompt_logprobs:
+            text = _prompt_text(self._asked, index, piece) + text
         if not text and not piece.logprobs:
             return b""
         logprobs = b"null"
         if self._asked.sampling.logprobs is not None:
-            found = logprobs_object(piece.logprobs, self._offsets.get(index, 0))
+            found = logprobs_object((piece,), self._offsets.get(index, 0))
             self._offsets[index] = self._offsets.get(index, 0) + sum(map(len, found["tokens"]))
             logprobs = _encode(found)
         return self._chunk(index, text, logprobs)
@@ -181,21 +182,22 @@ def shown(piece: Piece) -> str:
     return piece.reasoning + piece.text + "".join(call.name + call.arguments for call in piece.tool_calls)
 
 
-def logprobs_object(logprobs: Sequence[TokenLogprob], offset: int) -> dict[str, list[Any]]:
-    """OpenAI's older form: four lists, one item a token. `offset` is where its text begins."""
-    tokens = [item.token for item in logprobs]
+def logprobs_object(pieces: Sequence[Piece], offset: int) -> dict[str, list[Any]]:
+    """OpenAI's older form: four lists, one item a token. `offset` is where their text begins."""
+    prompt = [item for piece in pieces for item in piece.prompt_logprobs]
+    items = prompt + [item for piece in pieces for item in piece.logprobs]
+    tokens = [item.token for item in items]
     offsets = []
     for token in tokens:
         offsets.append(offset)
         offset += len(token)
-    return {
-        "tokens": tokens,
-        "token_logprobs": [max(_LEAST, item.logprob) for item in logprobs],
-        "top_logprobs": [
-            {token: max(_LEAST, logprob) for _id, token, logprob in item.top} for item in logprobs
-        ],
-        "text_offset": offsets,
-    }
+    logprobs: list[float | None] = [max(_LEAST, item.logprob) for item in items]
+    tops: list[dict[str, float] | None] = [
+        {token: max(_LEAST, logprob) for _id, token, logprob in item.top} for item in items
+    ]
+    if prompt:
+        logprobs[0] = tops[0] = None
+    return {"tokens": tokens, "token_logprobs": logprobs, "top_logprobs": tops, "text_offset": offsets}
 
 
 def _common(identity: Identity) -> dict[str, Any]:
@@ -210,18 +212,22 @@ def _common(identity: Identity) -> dict[str, Any]:
 
 def _choice(asked: CompletionRequest, index: int, answer: Answered) -> dict[str, Any]:
     text = "".join(map(shown, answer.pieces))
-    found = [item for piece in answer.pieces for item in piece.logprobs]
+    if asked.begins_with_prompt:
+        text = _prompt_text(asked, index, *answer.pieces[:1]) + text
     return {
         "index": index,
-        "text": _prompt_text(asked, index) + text if asked.echo else text,
-        "logprobs": None if asked.sampling.logprobs is None else logprobs_object(found, 0),
+        "text": text,
+        "logprobs": None if asked.sampling.logprobs is None else logprobs_object(answer.pieces, 0),
         "finish_reason": _finish_reason(answer.finished),
     }
 
 
-def _prompt_text(asked: CompletionRequest, index: int) -> str:
+def _prompt_text(asked: CompletionRequest, index: int, piece: Piece | None = None) -> str:
+    """The prompt as it was sent, else as the worker reads its ids."""
     prompt = asked.prompts[index // asked.n]
-    return prompt if isinstance(prompt, str) else ""
+    if isinstance(prompt, str):
+        return prompt
+    return "" if piece is None else piece.prompt_text
 
 
 def _finish_reason(finished: Finished) -> str:

@@ -15,15 +15,17 @@ _MOST_ID = 2**31 - 1
 _ID = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
-def sampling(fields: Fields, default_max_tokens: int | None = None) -> SamplingParams:
+def sampling(
+    fields: Fields, default_max_tokens: int | None = None, *, least_tokens: int = 1
+) -> SamplingParams:
     """All but `logprobs`, which dialects write differently. Raises `ClusterError` with the field at fault."""
 
     def number(name: str, low: float, high: float, default: float) -> float:
         found = fields.number(name, low, high)
         return default if found is None else found
 
-    max_tokens = fields.integer("max_tokens", 1, _INT64 - 1)
-    max_completion_tokens = fields.integer("max_completion_tokens", 1, _INT64 - 1)
+    max_tokens = fields.integer("max_tokens", least_tokens, _INT64 - 1)
+    max_completion_tokens = fields.integer("max_completion_tokens", least_tokens, _INT64 - 1)
     if max_completion_tokens is None:
         max_completion_tokens = default_max_tokens if max_tokens is None else max_tokens
     return SamplingParams(

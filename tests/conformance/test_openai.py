@@ -36,6 +36,42 @@ def test_prompts_times_n(client: openai.OpenAI):
     assert answer.usage.completion_tokens % 4 == 0
 
 
+def test_a_prompt_is_scored(cluster: Cluster):
+    """Of token ids, and with no answer after it, as evaluation suites ask for it.
+
+    The first token's number is null, as with the vendor, although its client's types forbid it.
+    """
+    text = "a small prompt"
+    ids = httpx.post(cluster.url() + "/tokenize", json={"model": MODEL, "prompt": text}).json()["tokens"]
+    for prompt in (text, ids):
+        body = {"model": MODEL, "prompt": prompt, "max_tokens": 0, "echo": True, "logprobs": 2}
+        answer = httpx.post(cluster.url() + "/completions", json=body).json()
+        (choice,) = answer["choices"]
+        assert (choice["text"], choice["finish_reason"]) == (text, "length")
+        assert choice["logprobs"]["tokens"] == ["a", " small", " prompt"]
+        assert choice["logprobs"]["text_offset"] == [0, 1, 7]
+        first, *rest = choice["logprobs"]["token_logprobs"]
+        assert first is None
+        assert all(number < 0 for number in rest)
+        assert [len(top) for top in choice["logprobs"]["top_logprobs"][1:]] == [2, 2]
+        assert (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]) == (3, 0)
+
+
+def test_prompts_are_scored_while_answers_are_streamed(cluster: Cluster):
+    prompts = [script(tokens=["x", "y"]), script(tokens=["z"])]
+    body = {"model": MODEL, "prompt": prompts, "n": 2, "echo": True, "logprobs": 0, "stream": True}
+    events = sse(httpx.post(cluster.url() + "/completions", json=body).text.split("\n"))
+    choices = [choice for event in events[:-1] for choice in event["choices"]]
+    for index in range(4):
+        mine = [choice for choice in choices if choice["index"] == index]
+        text = "".join(choice["text"] for choice in mine)
+        assert text == prompts[index // 2] + ("xy", "z")[index // 2]
+        told = [choice["logprobs"] for choice in mine if choice["logprobs"]]
+        assert "".join(token for part in told for token in part["tokens"]) == text
+        assert [n is None for part in told for n in part["token_logprobs"]].index(True) == 0
+        assert sum(n is None for part in told for n in part["token_logprobs"]) == 1
+
+
 def test_a_streamed_completion_of_several_answers(cluster: Cluster):
     body = {
         "model": MODEL,

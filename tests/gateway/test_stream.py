@@ -7,7 +7,7 @@ import asyncio
 from gateway.pieces import Piece
 from gateway.stream import Group, Stream
 from protocol.config import LimitsConfig
-from protocol.messages import Delta, Finished
+from protocol.messages import Delta, Finished, Started
 from protocol.values import Load, Usage
 from tests.gateway.test_routing import view
 
@@ -43,6 +43,17 @@ async def _woken(group: Group, by) -> bool:
     woken = waiting.done()
     waiting.cancel()
     return woken
+
+
+def test_a_prompt_that_is_given_back_comes_once_and_first():
+    """Also where the first worker was lost, and the second one gives it back again."""
+    stream = stream_of(Clock(), live=True)
+    for attempt in (0, 1):
+        stream.delta(delta("a"))
+        message = Started(request_id="r", attempt=attempt, prompt_text="p")
+        stream.started(view("w"), message)
+        pieces = [Piece(prompt_text="p")] if attempt == 0 else []
+        assert stream.pieces() == [*pieces, Piece(text="a")]
 
 
 def test_what_comes_while_nobody_reads_is_joined():

@@ -355,12 +355,12 @@ def test_a_prompt_of_ids_is_the_text_that_they_stand_for(engine, runner):
         echoed = await read(engine.stream_generate(ids, max_tokens=6, temperature=0.0, echo=True, logprobs=1))
         assert echoed[0].new_text == text
         assert echoed[0].prompt_token_ids == ids
-        assert [entry.token_id for entry in echoed[0].prompt_logprobs] == ids[1:]
+        assert [entry.token_id for entry in echoed[0].prompt_logprobs] == ids
         assert echoed[-1].text == text + whole.text
         assert [token for item in echoed for token in item.tokens] == whole.tokens
         scored = await engine.generate(text, max_tokens=0, echo=True, logprobs=0)
         assert (scored.text, scored.tokens, scored.finish_reason) == (text, [], "length")
-        assert len(scored.prompt_logprobs) == len(ids) - 1
+        assert len(scored.prompt_logprobs) == len(ids)
         assert all(entry.logprob <= 0 for entry in scored.prompt_logprobs)
 
     runner.run(scenario())

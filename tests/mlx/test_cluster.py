@@ -58,6 +58,26 @@ def test_a_real_answer_comes_back(cluster: Cluster):
     assert answer.headers["x-worker-id"] == "smol-1"
 
 
+def test_a_prompt_scores_as_it_did_while_it_was_an_answer(cluster: Cluster):
+    """Log-probabilities of an answer, against those of the same tokens when they are the prompt."""
+
+    def complete(prompt: Any, **fields: Any) -> Any:
+        body = {"model": "smollm2-135m", "prompt": prompt, "temperature": 0, "logprobs": 1, **fields}
+        answer = httpx.post(cluster.url() + "/v1/completions", json=body, timeout=PATIENCE_S)
+        return answer.json()["choices"][0]
+
+    prompt = "The capital of France is"
+    echoed = complete(prompt, max_tokens=8, echo=True)
+    scored = complete(echoed["text"], max_tokens=0, echo=True)
+    assert echoed["text"].startswith(prompt)
+    assert scored["text"] == echoed["text"]
+    assert scored["logprobs"]["tokens"] == echoed["logprobs"]["tokens"]
+    assert scored["logprobs"]["text_offset"] == echoed["logprobs"]["text_offset"]
+    pairs = zip(scored["logprobs"]["token_logprobs"], echoed["logprobs"]["token_logprobs"], strict=True)
+    assert next(pairs) == (None, None)
+    assert all(abs(one - other) < 1e-3 for one, other in pairs)
+
+
 def test_eight_streams_together_equal_the_eight_alone(cluster: Cluster):
     async def scenario() -> None:
         async with httpx.AsyncClient(base_url=cluster.url(), timeout=PATIENCE_S) as client:

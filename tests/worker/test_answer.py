@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.messages import Generate
+from protocol.messages import Generate, TokenLogprob
 from protocol.values import ChatMessage, SamplingParams, ToolSpec
 from worker.answer import Answer
 from worker.engine.base import GenerationOutput
-from worker.engine.output import EngineOutput
+from worker.engine.output import EngineOutput, PromptError
 from worker.parsers.base import marked
 from worker.parsers.json_calls import read_json_calls
 
@@ -58,6 +58,32 @@ def test_started_tells_what_the_first_item_knows():
         7,
         3,
     )
+
+
+def echoing(logprobs):
+    sampling = SamplingParams(logprobs=logprobs)
+    return Answer(msgspec.structs.replace(request(), echo=True, sampling=sampling), 0.0)
+
+
+def test_a_prompt_is_given_back_apart_from_the_answer():
+    """Also where the engine was fast, and its first item has more than the prompt."""
+    entry = TokenLogprob(1, "p", 0.0)
+    for rest, tokens in (("", []), ("a", [1])):
+        answer = echoing(0)
+        item = EngineOutput(
+            "p" + rest, tokens, 1, len(tokens), None, new_text="p" + rest, finished=False, echoed="p"
+        )
+        started = answer.start(replace(item, prompt_logprobs=[entry]), 1.0)
+        assert (started.prompt_text, started.prompt_logprobs) == ("p", (entry,))
+        assert [delta.text for delta in answer.feed(item, 1.0)] == ([rest] if rest else [])
+
+
+def test_more_log_probabilities_of_a_prompt_than_a_message_holds_are_refused():
+    entries = [TokenLogprob(1, "p", 0.0)] * 20_000
+    item = EngineOutput("p", echoed="p", finished=False, finish_reason=None, prompt_logprobs=entries)
+    echoing(2).start(item, 1.0)
+    with pytest.raises(PromptError, match="20000 tokens"):
+        echoing(20).start(item, 1.0)
 
 
 def test_each_item_with_something_new_is_a_delta():

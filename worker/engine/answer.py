@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from protocol.messages import TokenLogprob
 from worker.engine.detokenizer import REPLACEMENT, Detokenizer
 from worker.engine.output import EngineOutput
-from worker.engine.sequence import Event
+from worker.engine.sequence import Event, Likelihood
 from worker.engine.spelling import Spell, spelled
 from worker.stops import StopMatcher
 
@@ -95,9 +95,10 @@ class Answer:
             return
         self._begun = True
         self._cached_tokens = event.cached_tokens or 0
-        if self._spell is not None:
-            later = zip(self._prompt_ids[1:], event.prompt, strict=False)
-            self._prompt_logprobs = [spelled(token, found, self._spell) for token, found in later]
+        if self._spell is not None and self._prompt_ids:
+            found = (Likelihood(0.0), *event.prompt)
+            each = zip(self._prompt_ids, found, strict=False)
+            self._prompt_logprobs = [spelled(token, likelihood, self._spell) for token, likelihood in each]
         self._wake()
 
     def finish(self, reason: str) -> None:
@@ -145,6 +146,7 @@ class Answer:
 
     def _item(self, item: EngineOutput) -> EngineOutput:
         """With what all items have, and the prompt before the first, where it is given back."""
+        item.echoed = self._echo
         item.new_text = self._echo + item.new_text
         self._text += item.new_text
         item.text = self._text

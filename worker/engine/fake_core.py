@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from worker.engine.base import EngineBusy
-from worker.engine.fake_script import Answer, Script, WordTokenizer, made_up_logprob
+from worker.engine.fake_script import Answer, Script, WordTokenizer, made_up_logprob, words
 from worker.engine.output import EngineLoad, EngineOutput
 from worker.stops import StopMatcher
 
@@ -170,8 +170,13 @@ class FakeCore:
             in_reasoning=request.in_reasoning,
         )
         if request.echo is not None and not request.resumed:
-            taken.text = taken.new_text = request.text = request.echo
+            taken.text = taken.new_text = taken.echoed = request.text = request.echo
             taken.prompt_token_ids = self._tokenizer.encode(request.echo)
+            if request.logprobs is not None:
+                taken.prompt_logprobs = [
+                    made_up_logprob(self._tokenizer, word.encode(), request.logprobs)
+                    for word in words(request.echo)
+                ]
         request.emit(taken)
 
     def _prefill_seconds(self, request: FakeRequest) -> float:

@@ -19,8 +19,8 @@ class EngineOutput(GenerationOutput):
     `prompt_tokens` and `cached_tokens` known. `matched_stop` is the stop string or token id that
     ended the answer. `logprobs` has one entry for each of `tokens`, where they were asked for.
 
-    With `echo`, the first item's text is the prompt's, and it alone has `prompt_token_ids`, and
-    `prompt_logprobs`, for each of these but the first: nothing comes before that one.
+    With `echo`, the first item's text begins with the prompt, which is `echoed`, and it alone has
+    `prompt_token_ids` and `prompt_logprobs`. The first of these means nothing: nothing comes before it.
     """
 
     cached_tokens: int = 0
@@ -28,6 +28,7 @@ class EngineOutput(GenerationOutput):
     in_reasoning: bool = False
     """On the first item: the prompt ends where the model has begun to reason."""
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    echoed: str = ""
     prompt_token_ids: list[int] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from openai.types import Completion
 
 from gateway.dialects.base import Answered
-from gateway.dialects.openai_completions import CompletionRequest, Completions, logprobs_object, parse, shown
+from gateway.dialects.openai_completions import CompletionRequest, Completions, parse, shown
 from gateway.pieces import Piece
 from protocol.errors import ClusterError
 from protocol.messages import TokenLogprob
@@ -77,8 +77,8 @@ def test_sixteen_tokens_unless_told_otherwise():
         ({"suffix": "x"}, "suffix", "unsupported_parameter"),
         ({"logprobs": 21}, "logprobs", "invalid_value"),
         ({"logprobs": True}, "logprobs", "invalid_type"),
-        ({"echo": True, "logprobs": 0}, "echo", "unsupported_parameter"),
-        ({"echo": True, "prompt": [1]}, "echo", "unsupported_parameter"),
+        ({"echo": 1}, "echo", "invalid_type"),
+        ({"echo": True, "max_tokens": -1}, "max_tokens", "invalid_value"),
         ({"stream_options": {}}, "stream_options", "invalid_value"),
         ({"max_tokens": 0}, "max_tokens", "invalid_value"),
     ],
@@ -133,7 +133,6 @@ def test_logprobs_have_the_offset_of_each_token():
         "top_logprobs": [{"a": -0.5, "b": -9999.0}, {}],
         "text_offset": [0, 1],
     }
-    assert logprobs_object([first, second], 0) == expected
     pieces = [Piece(text="a", logprobs=(first,)), Piece(text="👋b", logprobs=(second,))]
     request = asked(logprobs=2)
     assert whole(DIALECT, request, pieces, finished())["choices"][0]["logprobs"] == expected
@@ -141,6 +140,48 @@ def test_logprobs_have_the_offset_of_each_token():
         c["logprobs"] for e in events(streamed(DIALECT, request, pieces, finished())) for c in e["choices"]
     ]
     assert [part["text_offset"] for part in found if part] == [[0], [1]]
+
+
+FIRST = TokenLogprob(5, "on", 0.0, ((5, "on", 0.0),))
+SECOND = TokenLogprob(6, "ce", -2.0, ((7, "e", -1.0), (6, "ce", -2.0)))
+SCORED = Piece(prompt_text="once", prompt_logprobs=(FIRST, SECOND))
+"""A prompt as a worker gives it back."""
+
+
+@pytest.mark.parametrize("fields", [{"logprobs": 1}, {"prompt": [5, 6]}, {"max_tokens": 0}])
+def test_only_a_worker_can_give_back_what_is_more_than_the_text(fields: dict[str, Any]):
+    request = asked(echo=True, **fields)
+    assert (request.echo, request.begins_with_prompt) == (True, True)
+    assert request.prompt_only == ("max_tokens" in fields)
+    assert not asked(**{**fields, "max_tokens": 1}).echo
+    plain = asked(echo=True)
+    assert (plain.echo, plain.begins_with_prompt) == (False, True)
+
+
+@pytest.mark.parametrize("prompt", ["once", [5, 6]])
+def test_log_probabilities_of_the_prompt_come_before_those_of_the_answer(prompt: Any):
+    request = asked(prompt=prompt, echo=True, logprobs=2, stream=True)
+    later = TokenLogprob(9, "!", -0.5, ((9, "!", -0.5),))
+    pieces = [SCORED, Piece(text="!", logprobs=(later,))]
+    found = whole(DIALECT, request, pieces, finished())["choices"][0]
+    assert found["text"] == "once!"
+    assert found["logprobs"] == {
+        "tokens": ["on", "ce", "!"],
+        "token_logprobs": [None, -2.0, -0.5],
+        "top_logprobs": [None, {"e": -1.0, "ce": -2.0}, {"!": -0.5}],
+        "text_offset": [0, 2, 4],
+    }
+    choices = [c for e in events(streamed(DIALECT, request, pieces, finished())) for c in e["choices"]]
+    assert [choice["text"] for choice in choices] == ["once", "!", ""]
+    for name, values in found["logprobs"].items():
+        assert [v for choice in choices if choice["logprobs"] for v in choice["logprobs"][name]] == values
+
+
+def test_a_prompt_can_be_scored_without_any_answer():
+    request = asked(prompt=[5, 6], echo=True, logprobs=0, max_tokens=0)
+    found = whole(DIALECT, request, [SCORED], finished("length"))["choices"][0]
+    assert (found["text"], found["finish_reason"]) == ("once", "length")
+    assert len(found["logprobs"]["tokens"]) == 2
 
 
 @given(answers_split_twice())
