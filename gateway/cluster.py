@@ -27,7 +27,8 @@ from protocol.states import WorkerState
 logger = logging.getLogger(__name__)
 
 _ANSWER_S = 60.0
-"""So long the answer to a question is waited for."""
+"""So long the answer to a question is waited for, and before it a model that has to be loaded."""
+_LOOK_AGAIN_S = 0.2
 
 
 class Cluster:
@@ -94,8 +95,22 @@ class Cluster:
         self._streams.pop(request_id, None)
         self.dispatcher.cancel(request_id, self._clock())
 
-    async def ask(self, message: Tokenize, model: str) -> Any:
-        """What a worker of the model says to a question. Raises `ClusterError`."""
+    async def ask(self, message: Tokenize, model: str, *, waits: bool | None = None) -> Any:
+        """What a worker of the model says to a question. Raises `ClusterError`.
+
+        `waits` says whether it waits for a model that is not loaded; None: as configured.
+        """
+        give_up_at = self._clock() + _ANSWER_S
+        while True:
+            self.dispatcher.orders.admit(model, self._clock(), waits=waits)
+            try:
+                return await self._answer(message, model)
+            except ClusterError as error:
+                if error.code is not ErrorCode.MODEL_LOADING or self.stopping or self._clock() >= give_up_at:
+                    raise
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def _answer(self, message: Tokenize, model: str) -> Any:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         questions = self._membership.questions
         questions.ask(message, model, self._clock(), answer.set_result, answer.set_exception)

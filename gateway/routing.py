@@ -57,8 +57,8 @@ def cheapest(found: Sequence[WorkerView], rng: random.Random) -> WorkerView | No
     """The best of three of them; equals by chance, so that several gateways do not all take the first."""
     sample = rng.sample(found, min(_SAMPLES, len(found)))
     measured = [view.measured_s for view in sample if view.measured_s is not None]
-    # A new worker is taken to be as fast as the others: else nobody would ever try it.
-    unmeasured_s = sum(measured) / len(measured) if measured else FIRST_SERVICE_S
+    # A new worker is taken to be as fast as the fastest: else nobody would ever try it.
+    unmeasured_s = min(measured, default=FIRST_SERVICE_S)
     return min(sample, key=lambda view: drain_cost(view, unmeasured_s), default=None)
 
 

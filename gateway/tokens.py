@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gateway.body import Intake
+from gateway.body import Intake, waits_for_model
 from gateway.cluster import Cluster
 from gateway.dialects.token_questions import (
     Question,
@@ -45,7 +45,8 @@ class TokenRoute:
         asked, _size = await self._intake.take(request.scope["headers"], request.receive, self._parse)
         reply.model = self._cluster.catalog.named(asked.model)
         message = replace(asked.tokenize, request_id=f"{reply.request_id}.{secrets.token_hex(4)}")
-        told = await self._cluster.ask(message, reply.model)
+        waits = waits_for_model(request.scope["headers"])
+        told = await self._cluster.ask(message, reply.model, waits=waits)
         return json_response(self._show(asked, told))
 
 

@@ -77,7 +77,7 @@ def _check_names(config: ClusterConfig) -> None:
 
 def _described(worker: WorkerConfig) -> str:
     adapted = f" with the adapter {worker.adapter!r}" if worker.adapter is not None else ""
-    return f"{worker.model!r}{adapted} (worker {worker.id!r})"
+    return f"{worker.model!r}{adapted} (worker {worker.id!r}, served as {worker.name!r})"
 
 
 def _check_gateway(gateway: GatewayConfig, config: ClusterConfig) -> None:

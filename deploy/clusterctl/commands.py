@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import time
@@ -172,7 +173,12 @@ def logs(
     show = output.show_entries_as_json if as_json else output.show_entries
     tails = [Tail(home.logs, process_id) for process_id in process_ids or there]
     try:
-        show(merged([tail.history(choice.since) for tail in tails], choice, last))
+        entries = iter(merged([tail.history(choice.since) for tail in tails], choice, last))
+        first = next(entries, None)
+        if first is not None:
+            show(itertools.chain([first], entries))
+        elif not follow and last != 0:
+            output.say(_nothing_found(choice))
         while follow:
             sys.stdout.flush()
             time.sleep(_LOOK_S)
@@ -191,6 +197,14 @@ def logs(
 
 def _sorted(entries: Iterable[Entry]) -> list[Entry]:
     return sorted(entries, key=lambda entry: entry.time)
+
+
+def _nothing_found(choice: Choice) -> str:
+    """What to say instead of nothing at all."""
+    since = f" since {choice.since:%Y-%m-%d %H:%M:%S}" if choice.since else ""
+    if choice.request is not None:
+        return f"no log names a request {choice.request}{since}; its id is the x-request-id of its answer"
+    return f"nothing was logged{since or ' yet'}"
 
 
 def _moment(since: str | None) -> datetime | None:

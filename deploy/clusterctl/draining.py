@@ -181,9 +181,10 @@ def first_token(home: Home, config: ClusterConfig, worker_id: str) -> str:
             answer = ask_model(home, gateway_id, model, _ASK_S)
         except ActionError as error:
             raise OperationError(f"{worker_id} is ready, but {model} gave no answer: {error}") from error
+        told = f"{answer.worker_id} answers: {answer.text!r} ({time.monotonic() - begun:.2f} s)"
         if answer.worker_id == worker_id:
-            break
-    return f"{answer.worker_id} answers: {answer.text!r} ({time.monotonic() - begun:.2f} s)"
+            return told
+    return f"{worker_id} is ready; of the workers with {model}, {told}"
 
 
 def _connected(home: Home, config: ClusterConfig, worker_id: str) -> tuple[str, WorkerView]:

@@ -234,7 +234,17 @@ def test_logs_of_nobody_are_refused_and_a_wrong_time_is_wrong_usage(run):
     run("init")
     assert "smol-1" in run("logs", "nobody", code=3)
     assert "10m" in run("logs", "--since", "soon", code=2)
-    assert run("logs") == ""
+    assert run("logs") == "nothing was logged yet\n"
+
+
+def test_logs_in_which_nothing_is_found_say_so(run, config_file):
+    run("init")
+    log = config_file.parent / "logs" / "smol-1.log"
+    log.write_text("2026-01-31 22:40:00.000 INFO a request req-1 began\n")
+    assert "no log names a request req-2; its id is the x-request-id" in run("logs", "--request", "req-2")
+    assert "nothing was logged since 2026-02-01 00:00:00" in run("logs", "--since", "2026-02-01")
+    assert "req-1" in run("logs", "--request", "req-1", "--since", "2026-01-01")
+    assert run("logs", "--lines", "0") == ""
 
 
 def test_logs_are_shown_as_lines_and_as_json(run, config_file):

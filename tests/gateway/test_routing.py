@@ -123,8 +123,11 @@ def test_equals_are_chosen_by_chance():
     assert {found.worker_id for found in chosen if found is not None} == {"a", "b"}
 
 
-def test_a_worker_that_served_nothing_yet_counts_as_fast_as_the_others():
+def test_a_worker_that_served_nothing_yet_counts_as_fast_as_the_fastest():
     busy, new = view("a", measured_s=0.5, load={"running": 1}), view("b")
     found = cheapest([busy, new], random.Random(1))
     assert found is not None
     assert found.worker_id == "b"
+    three = [view("slow", measured_s=2.0), view("fast", measured_s=0.1), view("new")]
+    chosen = [cheapest(three, random.Random(seed)) for seed in range(40)]
+    assert {found.worker_id for found in chosen if found is not None} == {"fast", "new"}

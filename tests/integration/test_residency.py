@@ -92,6 +92,14 @@ def test_a_stream_for_a_cold_model_is_kept_alive_while_it_loads():
         assert text_of(sse(lines))
 
 
+def test_a_count_of_tokens_waits_for_a_cold_model_too():
+    with idle_fleet(config_text(on_demand("a", load_s=1.0)), "a") as cluster:
+        body = {"model": "a", "messages": [{"role": "user", "content": "hello"}]}
+        answer = httpx.post(cluster.url() + "/v1/messages/count_tokens", json=body, timeout=100)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["input_tokens"] > 0
+
+
 def test_a_client_that_does_not_wait_is_told_when_to_come_again_in_every_dialect():
     with idle_fleet(config_text(on_demand("a", load_s=60.0)), "a") as cluster:
         refused = ask(cluster, "a", **{"x-wait-for-model": "false"})
@@ -102,6 +110,8 @@ def test_a_client_that_does_not_wait_is_told_when_to_come_again_in_every_dialect
         headers = {"x-wait-for-model": "false", "anthropic-version": "2023-06-01"}
         other = httpx.post(cluster.url() + "/v1/messages", json=message, headers=headers, timeout=100)
         assert other.status_code == 503
+        count = cluster.url() + "/v1/messages/count_tokens"
+        assert httpx.post(count, json=message, headers=headers, timeout=100).status_code == 503
         wrong = ask(cluster, "a", **{"x-wait-for-model": "maybe"})
         assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "x-wait-for-model")
 

@@ -54,11 +54,11 @@ def test_a_script_is_plain_shell(script):
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("arguments", [("--nonsense",), ("--once",), ("--once", ""), ("--once", "a", "b")])
+@pytest.mark.parametrize("arguments", [("--nonsense",), ("--once", ""), ("--once", "a", "b")])
 def test_the_demo_explains_how_it_is_called(arguments):
     result = call(ROOT / "scripts" / "demo", *arguments)
     assert result.returncode == 2
-    assert '--once "QUESTION"' in result.stderr
+    assert '--once ["QUESTION"]' in result.stderr
 
 
 def test_the_demo_has_a_help_text():

@@ -162,7 +162,8 @@ def test_what_is_only_printed_does_not_grow_without_bound_either(tmp_path):
     body = (
         "import time\nlogs._LOOK_S = 0.05\nlogs.set_up(LogConfig(max_bytes=4096, keep=2), 'w', path)\n"
         "print('x' * 5000, flush=True)\nend = time.monotonic() + 20\n"
-        "while not Path(f'{path}.1').exists() and time.monotonic() < end: time.sleep(0.02)\n"
+        "moved = lambda: Path(f'{path}.1').exists() and logs._is_same(1, path)\n"
+        "while not moved() and time.monotonic() < end: time.sleep(0.02)\n"
         "print('after', flush=True)"
     )
     run(tmp_path, body)
