@@ -134,7 +134,10 @@ def error_object(error: ClusterError, shape: Shape = Shape.OPENAI, request_id: s
     if shape is Shape.OLLAMA:
         return {"error": error.message}
     if shape is not Shape.ANTHROPIC:
-        return {"error": error_fields(error)}
+        fields = error_fields(error)
+        if shape is Shape.RESPONSES and error.param == "messages":
+            fields["param"] = "input"  # a worker does not know in which dialect it was asked
+        return {"error": fields}
     kind = _ANTHROPIC_TYPES.get(status_of(error, shape), "invalid_request_error")
     body: dict[str, object] = {"type": "error", "error": {"type": kind, "message": error.message}}
     return body | {"request_id": request_id} if request_id else body

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import httpx
 import openai
 import pytest
 
@@ -15,8 +16,9 @@ def cluster() -> Iterator[Cluster]:
     workers = fake_worker("w-1", aliases=["default"], max_num_seqs=16, max_model_len=4096)
     workers += fake_worker("w-2", served_name="org/other:latest")
     workers += fake_worker("w-3", served_name="loading", engine_options={"load_s": 600})
+    workers += fake_worker("w-4", served_name="modèle-漢/é:1%2F2")
     names = '[[models]]\nname = "fake-model"\naliases = ["claude-local"]\npatterns = ["claude-*"]\n'
-    with running(config_text(workers, extra=names + "list_aliases = true"), "w-1", "w-2") as found:
+    with running(config_text(workers, extra=names + "list_aliases = true"), "w-1", "w-2", "w-4") as found:
         yield found
 
 
@@ -26,4 +28,10 @@ def client(cluster: Cluster) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(
         base_url=cluster.url() + "/v1", api_key="none", _strict_response_validation=True, max_retries=0
     ) as found:
+        yield found
+
+
+@pytest.fixture
+def http(cluster: Cluster) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=cluster.url(), timeout=30) as found:
         yield found

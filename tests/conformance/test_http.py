@@ -5,24 +5,17 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.integration.cluster import Cluster, script
+from tests.integration.cluster import script
 
 pytestmark = pytest.mark.integration
 
 MODEL = "fake-model"
 GENERATION = ("/chat/completions", "/completions", "/responses", "/messages")
-
-
-@pytest.fixture
-def http(cluster: Cluster) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=cluster.url(), timeout=30) as found:
-        yield found
 
 
 def body_for(path: str, text: str = "hi", **fields: Any) -> dict[str, Any]:
@@ -129,48 +122,3 @@ def test_fc_77_a_failure_later_ends_the_stream_without_a_finish(http: httpx.Clie
     assert "response.completed" not in stream
     assert '"finish_reason":"stop"' not in stream
     assert '"error"' in stream.split("\n\n")[-2]
-
-
-@pytest.mark.parametrize("path", [path for path in GENERATION if path != "/responses"])
-def test_fc_60_a_stop_string_over_several_tokens(http: httpx.Client, path: str):
-    """Responses have no field for stop strings."""
-    name = "stop_sequences" if path == "/messages" else "stop"
-    tokens = ["The quick br", "own f", "ox jumps"]
-    for stop, left in (("own fox", "The quick br"), ("fox jumps!", "The quick brown fox jumps"), ("The", "")):
-        answer = http.post(path, json=body_for(path, script(tokens=tokens), **{name: [stop]})).json()
-        assert text_of(path, answer) == left
-        if path == "/messages":
-            assert answer["stop_sequence"] == (None if left.endswith("jumps") else stop)
-
-
-@pytest.mark.parametrize("path", GENERATION)
-def test_fc_58_characters_split_over_tokens_come_whole(http: httpx.Client, path: str):
-    family = "👩‍👧é漢"
-    text = script(tokens=["x"], bytes=[f"{byte:02x}" for byte in family.encode()])
-    whole = text_of(path, http.post(path, json=body_for(path, text, **room(path))).json())
-    assert whole == "x" + family
-    stream = http.post(path, json=body_for(path, text, stream=True, **room(path))).text
-    events = [json.loads(line[6:]) for line in stream.split("\n") if line.startswith("data: {")]
-    assert "".join(map(delta_of, events)) == whole
-
-
-def room(path: str) -> dict[str, int]:
-    return {"max_output_tokens" if path == "/responses" else "max_tokens": 100}
-
-
-def text_of(path: str, answer: Any) -> str:
-    if path == "/messages":
-        return "".join(block["text"] for block in answer["content"])
-    if path == "/responses":
-        return "".join(part["text"] for part in answer["output"][0]["content"])
-    choice = answer["choices"][0]
-    return str(choice["text"] if path == "/completions" else choice["message"]["content"])
-
-
-def delta_of(event: Any) -> str:
-    if "choices" in event:
-        choice = event["choices"][0]
-        return str(choice["text"] if "text" in choice else choice["delta"].get("content") or "")
-    if event["type"] == "response.output_text.delta":
-        return str(event["delta"])
-    return str(event["delta"].get("text", "")) if event["type"] == "content_block_delta" else ""

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from tests.integration.cluster import Cluster, script
+from tests.integration.cluster import script
 
 pytestmark = pytest.mark.integration
 
 MODEL = "fake-model"
-
-
-@pytest.fixture
-def http(cluster: Cluster) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=cluster.url(), timeout=30) as found:
-        yield found
 
 
 def test_a_chat_is_streamed_unless_told_otherwise(http: httpx.Client):
@@ -43,7 +36,10 @@ def test_models_are_listed_and_shown(http: httpx.Client):
         MODEL,
         "org/other:latest",
     ]
-    assert [model["name"] for model in http.get("/api/ps").json()["models"]] == [MODEL, "org/other:latest"]
+    assert [model["name"] for model in http.get("/api/ps").json()["models"]][:2] == [
+        MODEL,
+        "org/other:latest",
+    ]
     shown = http.post("/api/show", json={"model": MODEL}).json()
     assert shown["model_info"]["mlx.context_length"] == 4096
     assert shown["capabilities"] == ["completion", "tools"]

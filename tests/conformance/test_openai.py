@@ -17,7 +17,7 @@ MODEL = "fake-model"
 OK = {"type": "input_text", "text": "ok"}
 
 
-def test_a_completion(client: openai.OpenAI):
+def test_check_01_a_completion(client: openai.OpenAI):
     answer = client.completions.create(model=MODEL, prompt=script(tokens=["a", " b"]), echo=False)
     assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("a b", "stop")
 
@@ -93,7 +93,7 @@ def test_a_streamed_completion_of_several_answers(cluster: Cluster):
     ] * 4
 
 
-def test_a_response_and_one_that_goes_on_from_it(client: openai.OpenAI):
+def test_check_01_a_response_and_one_that_goes_on_from_it(client: openai.OpenAI):
     first = client.responses.create(model=MODEL, input=script(tokens=["one", " two"]), instructions="brief")
     assert first.output_text == "one two"
     assert first.status == "completed"
@@ -112,7 +112,7 @@ def test_a_response_and_one_that_goes_on_from_it(client: openai.OpenAI):
         client.responses.retrieve(first.id)
 
 
-def test_a_streamed_response(client: openai.OpenAI):
+def test_check_01_a_streamed_response(client: openai.OpenAI):
     with client.responses.stream(model=MODEL, input=script(tokens=["a", "b"])) as stream:
         kinds = [event.type for event in stream]
         assert stream.get_final_response().output_text == "ab"
@@ -126,7 +126,7 @@ TOOLS: Any = [
 ]
 
 
-def test_thought_text_and_two_calls_whole_and_streamed(client: openai.OpenAI):
+def test_check_01_thought_text_and_two_calls_whole_and_streamed(client: openai.OpenAI):
     whole = client.responses.create(model=MODEL, input=TWO_CALLS, tools=TOOLS)
     with client.responses.stream(model=MODEL, input=TWO_CALLS, tools=TOOLS) as stream:
         for _event in stream:
@@ -166,7 +166,7 @@ def test_the_budget_makes_a_response_incomplete(client: openai.OpenAI):
     assert answer.incomplete_details.reason == "max_output_tokens"
 
 
-def test_a_turn_of_a_coding_agent(cluster: Cluster):
+def test_check_22_fc_66_a_turn_of_a_coding_agent(cluster: Cluster):
     body: dict[str, Any] = {
         "model": MODEL,
         "instructions": "You are an agent.",

@@ -57,7 +57,7 @@ def check(answer: ChatCompletion) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_fc71_reasoning_text_and_two_calls_at_any_border(client: openai.OpenAI, size: int):
+def test_check_01_fc71_reasoning_text_and_two_calls_at_any_border(client: openai.OpenAI, size: int):
     said = script(tokens=cut(ANSWER, size))
     whole = client.chat.completions.create(
         model=MODEL, messages=[{"role": "user", "content": said}], tools=TOOLS, seed=1

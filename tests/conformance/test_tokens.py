@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.integration.cluster import Cluster, script
+from tests.integration.cluster import script
 
 pytestmark = pytest.mark.integration
 
 MODEL = "fake-model"
 TURNS = [{"role": "user", "content": "hello there"}]
-
-
-@pytest.fixture
-def http(cluster: Cluster) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=cluster.url(), timeout=30) as found:
-        yield found
 
 
 def test_a_text_goes_to_tokens_and_back(http: httpx.Client):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.failures import TABLE, render
+from gateway.failures import TABLE, Shape, render
 from protocol.errors import ClusterError, ErrorCode, InvalidRequestError
 
 STATUSES = {
@@ -62,3 +62,10 @@ def test_retry_after_is_whole_seconds_and_at_least_one(wait_s: float, seconds: i
     headers = dict(render(ClusterError(ErrorCode.OVERLOADED, "full", retry_after_s=wait_s)).headers)
     assert int(headers[b"retry-after"]) == seconds
     assert int(headers[b"retry-after-ms"]) == milliseconds
+
+
+def test_the_conversation_of_a_response_is_its_input():
+    error = ClusterError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, "too long", param="messages")
+    found = json.loads(render(error, Shape.RESPONSES).body)["error"]
+    assert (found["code"], found["param"]) == ("context_length_exceeded", "input")
+    assert json.loads(render(error).body)["error"]["param"] == "messages"

@@ -30,7 +30,7 @@ def client(cluster: Cluster) -> Iterator[openai.OpenAI]:
         yield found
 
 
-def test_a_whole_answer(client: openai.OpenAI):
+def test_check_01_a_whole_answer(client: openai.OpenAI):
     answer = client.chat.completions.create(
         model="fake-model",
         messages=[{"role": "user", "content": script(tokens=["Hel", "lo", " 👋"], bytes=["f09f98", "80"])}],
@@ -47,7 +47,7 @@ def test_a_whole_answer(client: openai.OpenAI):
     assert answer._request_id
 
 
-def test_a_streamed_answer(client: openai.OpenAI):
+def test_check_01_a_streamed_answer(client: openai.OpenAI):
     chunks = list(
         client.chat.completions.create(
             model="default",
@@ -132,7 +132,7 @@ def test_max_tokens_ends_with_length(client: openai.OpenAI):
     assert answer.usage.completion_tokens == 7
 
 
-def test_models_are_listed_and_retrieved(client: openai.OpenAI):
+def test_check_01_models_are_listed_and_retrieved(client: openai.OpenAI):
     assert [model.id for model in client.models.list()] == ["fake-model", "org/other"]
     assert client.models.retrieve("org/other").id == "org/other"
     with pytest.raises(openai.NotFoundError) as caught:
