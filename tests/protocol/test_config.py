@@ -39,7 +39,9 @@ def test_the_serial_engine_serves_one_at_a_time_and_nobody_waits():
 
 def test_a_name_means_one_adapter():
     second = WORKER.replace("smol-1", "smol-2") + 'adapter = "/lora"\n'
-    with pytest.raises(ConfigError, match=r"with the adapter '/lora' \(worker 'smol-2', served as 'smollm2-135m'\)"):
+    with pytest.raises(
+        ConfigError, match=r"with the adapter '/lora' \(worker 'smol-2', served as 'smollm2-135m'\)"
+    ):
         parse(LEAST + WORKER + second)
     assert parse(LEAST + WORKER + second + 'served_name = "adapted"\n').workers[1].adapter == "/lora"
 
