@@ -35,11 +35,15 @@ def joined(deltas: list[Delta]) -> list[Piece]:
 def _groups(deltas: list[Delta]) -> list[list[Delta]]:
     groups: list[list[Delta]] = []
     last = 0
+    before: list[int] = []
+    # Who asks for log-probabilities wants to know of what they are.
+    scored = any(delta.logprobs for delta in deltas)
     for delta in deltas:
         present = _ranks(delta)
-        if not groups or (present and present[0] < last):
+        if not groups or (present and present[0] < last) or (scored and present != before):
             groups.append([])
             last = 0
+        before = present
         groups[-1].append(delta)
         last = max([last, *present])
     return groups

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from gateway.dialects.base import Asked
 from gateway.dialects.fields import Body, Fields, unsupported, wrong_value
 from gateway.dialects.openai_responses_input import parse_input
@@ -18,6 +20,7 @@ _NOT_HERE = {
     "conversation": "keeps no conversations; send previous_response_id, or the whole input",
     "prompt": "has no stored prompts; send input",
 }
+_LOGPROBS = "message.output_text.logprobs"
 _ECHOED = ("instructions", "max_output_tokens", "previous_response_id", "user", "metadata")
 
 
@@ -43,7 +46,7 @@ def parse(body: bytes, store: ResponseStore) -> ResponseRequest:
     lead = (ChatMessage(role="system", content=instructions),) if instructions else ()
     tools = parse_tools(fields)
     budget = fields.integer("max_output_tokens", 1, _INT64 - 1)
-    drawn = sampling(fields, budget)
+    drawn = msgspec.structs.replace(sampling(fields, budget), logprobs=_logprobs(fields))
     parallel = fields.raw("parallel_tool_calls") is None or fields.flag("parallel_tool_calls")
     keep = fields.raw("store") is None or fields.flag("store")
     return ResponseRequest(
@@ -77,6 +80,12 @@ def _history(fields: Fields, store: ResponseStore) -> tuple[ChatMessage, ...]:
     return kept.turns
 
 
+def _logprobs(fields: Fields) -> int | None:
+    """`top_logprobs` counts only where they are included at all, as with the vendor."""
+    alternatives = fields.integer("top_logprobs", 0, 20) or 0
+    return alternatives if _LOGPROBS in (fields.items("include") or []) else None
+
+
 def _template_options(fields: Fields) -> dict[str, Any]:
     reasoning = fields.object("reasoning")
     effort = None if reasoning is None else reasoning.text("effort")
@@ -97,6 +106,7 @@ def _echoed(fields: Fields, sampling: SamplingParams) -> dict[str, Any]:
         "tool_choice": "auto" if choice is None else choice,
         "reasoning": {"effort": reasoning.get("effort"), "summary": reasoning.get("summary")},
         "text": {"format": {"type": "text"}, **_text_format(fields)},
+        "top_logprobs": sampling.logprobs or 0,
         "truncation": "disabled",
         "background": False,
     }

@@ -13,6 +13,7 @@ from gateway.dialects.blocks import Block, Blocks, Kind, Step
 from gateway.dialects.openai_responses import ResponseRequest, parse
 from gateway.dialects.openai_responses_tools import Tool
 from gateway.dialects.response_store import Kept, ResponseStore
+from gateway.dialects.text_logprobs import TextLogprobs
 from gateway.failures import error_fields
 from gateway.pieces import Piece
 from protocol.errors import ClusterError
@@ -39,6 +40,10 @@ class ResponseWriter:
         self._number = 0
         self._idle = 0
         self._delta = b""
+        self._logprobs = TextLogprobs()
+        self._new_logprobs: list[dict[str, Any]] = []
+        self._text_logprobs: list[dict[str, Any]] = []
+        """Of the open text."""
         self.body = b""
         """Of the whole response, once it is complete."""
 
@@ -54,6 +59,8 @@ class ResponseWriter:
 
     def piece(self, index: int, piece: Piece) -> bytes:
         self._idle = 0
+        if self._asked.sampling.logprobs is not None:
+            self._new_logprobs = self._logprobs.feed(piece)
         return self._events(self._blocks.feed(piece), "completed")
 
     def finish(self, index: int, finished: Finished) -> bytes:
@@ -115,19 +122,26 @@ class ResponseWriter:
                 return b""  # its text stands inside JSON that is not complete yet
             number = self._number
             self._number += 1
-            return self._delta % number + _encode(text) + b"}\n\n"
+            return self._delta % number + _encode(text) + self._delta_end(block)
         return self._close(block, status)
 
+    def _delta_end(self, block: Block) -> bytes:
+        if block.kind is not Kind.TEXT:
+            return b"}\n\n"
+        if not self._new_logprobs:
+            return b',"logprobs":[]}\n\n'
+        self._text_logprobs += self._new_logprobs
+        return b',"logprobs":%b}\n\n' % _encode(self._new_logprobs)
+
     def _open(self, block: Block) -> bytes:
+        self._text_logprobs = []
         item = self._item(block, "in_progress", "")
         kind = _DELTAS.get(block.kind, "response.function_call_arguments.delta")
         where = {"item_id": item["id"], "output_index": block.position}
         added = self._event("response.output_item.added", output_index=block.position, item=item)
         if block.kind is not Kind.TOOL_CALL:
             where["content_index"] = 0
-            added += self._event("response.content_part.added", **where, part=_part(block.kind, ""))
-        if block.kind is Kind.TEXT:
-            where["logprobs"] = []
+            added += self._event("response.content_part.added", **where, part=self._part(block.kind, ""))
         fixed = _encode({"type": kind, **where})[:-1].replace(b"%", b"%%")
         self._delta = b"event: %b\ndata: %b" % (kind.encode(), fixed)
         self._delta += b',"sequence_number":%d,"delta":'
@@ -141,10 +155,12 @@ class ResponseWriter:
             events = self._call_done(block, item, where)
         else:
             where["content_index"] = 0
-            done: dict[str, Any] = {"logprobs": []} if block.kind is Kind.TEXT else {}
+            done: dict[str, Any] = {"logprobs": self._text_logprobs} if block.kind is Kind.TEXT else {}
             name = _DELTAS[block.kind].replace(".delta", ".done")
             events = self._event(name, **where, text=block.text, **done)
-            events += self._event("response.content_part.done", **where, part=_part(block.kind, block.text))
+            events += self._event(
+                "response.content_part.done", **where, part=self._part(block.kind, block.text)
+            )
         return events + self._event("response.output_item.done", output_index=block.position, item=item)
 
     def _call_done(self, block: Block, item: dict[str, Any], where: dict[str, Any]) -> bytes:
@@ -162,10 +178,15 @@ class ResponseWriter:
         if block.kind is Kind.TOOL_CALL:
             return self._call_item(block, status, text)
         item: dict[str, Any] = {"id": f"{_PREFIXES[block.kind]}_{self._identity.token}{block.position:02d}"}
-        content = [] if status == "in_progress" else [_part(block.kind, text)]
+        content = [] if status == "in_progress" else [self._part(block.kind, text)]
         if block.kind is Kind.REASONING:
             return item | {"type": "reasoning", "summary": [], "content": content, "status": status}
         return item | {"type": "message", "role": "assistant", "content": content, "status": status}
+
+    def _part(self, kind: Kind, text: str) -> dict[str, Any]:
+        if kind is Kind.REASONING:
+            return {"type": "reasoning_text", "text": text}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": self._text_logprobs}
 
     def _call_item(self, block: Block, status: str, text: str) -> dict[str, Any]:
         tool = self._tool(block)
@@ -197,12 +218,6 @@ class ResponseWriter:
             reasoning="\n".join(texts[Kind.REASONING]),
             tool_calls=tuple(calls),
         )
-
-
-def _part(kind: Kind, text: str) -> dict[str, Any]:
-    if kind is Kind.REASONING:
-        return {"type": "reasoning_text", "text": text}
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
 def _free_text(arguments: str) -> str:

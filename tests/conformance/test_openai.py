@@ -93,6 +93,18 @@ def test_a_streamed_completion_of_several_answers(cluster: Cluster):
     ] * 4
 
 
+def test_a_response_with_logprobs(client: openai.OpenAI):
+    asked: dict[str, Any] = {"model": MODEL, "input": script(tokens=["<think>x</think>", "a", " b"])}
+    asked |= {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+    message: Any = client.responses.create(**asked).output[-1]
+    found = message.content[0].logprobs
+    assert [(entry.token, len(entry.top_logprobs)) for entry in found] == [("a", 2), (" b", 2)]
+    events = [
+        e for e in client.responses.create(**asked, stream=True) if e.type == "response.output_text.delta"
+    ]
+    assert [entry.token for event in events for entry in event.logprobs] == ["a", " b"]
+
+
 def test_check_01_a_response_and_one_that_goes_on_from_it(client: openai.OpenAI):
     first = client.responses.create(model=MODEL, input=script(tokens=["one", " two"]), instructions="brief")
     assert first.output_text == "one two"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from gateway.dialects.openai_responses import ResponseRequest
 from gateway.dialects.openai_responses_answer import Responses
-from gateway.pieces import Piece
+from gateway.pieces import Piece, joined
 from protocol.errors import ClusterError, ErrorCode
+from protocol.messages import Delta, TokenLogprob
 from tests.gateway.dialects.answers import (
     IDENTITY,
     USAGE,
@@ -35,6 +38,46 @@ TOOLS = [
 
 def asked(dialect: Responses | None = None, **fields: Any) -> ResponseRequest:
     return (dialect or Responses()).parse(json.dumps({"model": "m", "input": "hi", **fields}).encode())
+
+
+def scored(text: str, channel: str = "text") -> Delta:
+    """One token, and how likely it was."""
+    item = TokenLogprob(1, text or "…", -0.5, ((1, text or "…", -0.5), (2, "�", float("-inf"))))
+    said = {channel: text} if text else {}
+    return Delta("r", 0, completion_tokens=1, logprobs=(item,), **said)  # type: ignore[arg-type]
+
+
+INCLUDED: dict[str, Any] = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+
+
+@given(st.data())
+def test_logprobs_are_of_the_text_and_the_same_in_events_and_whole(data: st.DataObject):
+    """Thoughts and calls have none; a token of which nothing was shown yet belongs to what comes next."""
+    deltas = [scored(""), scored("hm", "reasoning"), scored(""), scored("a"), scored(""), scored("b")]
+    deltas += [scored(""), Delta("r", 0, tool_calls=(call(0, "f", "{}"),), logprobs=scored("x").logprobs)]
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(deltas) - 1))))
+    runs = [deltas[i:j] for i, j in itertools.pairwise([0, *cuts, len(deltas)])]
+    pieces = [piece for run in runs for piece in joined(run)]
+    request = asked(tools=TOOLS[:1], **INCLUDED)
+    (_, text, _) = whole(Responses(), request, pieces, finished())["output"]
+    tokens = [entry["token"] for entry in text["content"][0]["logprobs"]]
+    assert tokens == ["…", "a", "…", "b"]
+    found = events(streamed(Responses(), request, pieces, finished()))
+    for event in found:
+        EVENTS.validate_python(event)
+    told = [event for event in found if event["type"].startswith("response.output_text.")]
+    assert [entry["token"] for event in told[:-1] for entry in event["logprobs"]] == tokens
+    assert told[-1]["logprobs"] == text["content"][0]["logprobs"]
+    assert Response.model_validate(whole(Responses(), request, pieces, finished())).top_logprobs == 2
+
+
+def test_logprobs_come_only_where_they_are_included():
+    assert asked(top_logprobs=3).sampling.logprobs is None
+    assert asked(include=["reasoning.encrypted_content"]).sampling.logprobs is None
+    assert asked(include=INCLUDED["include"]).sampling.logprobs == 0
+    for wrong in ({"top_logprobs": 21}, {"include": "x"}):
+        with pytest.raises(ClusterError):
+            asked(**wrong)
 
 
 def test_the_events_of_thought_text_and_call_are_what_the_official_client_expects():
