@@ -63,7 +63,8 @@ def check_headers(headers: Headers, limits: LimitsConfig) -> str:
     if encoding not in ("", "identity", *ENCODINGS):
         raise ClusterError(
             ErrorCode.UNSUPPORTED_MEDIA_TYPE,
-            f"the content encoding {encoding[:100]!r} is not taken; send the body uncompressed, or as gzip",
+            f"the content encoding {encoding[:100]!r} is not taken; send the body uncompressed,"
+            f" or as {', '.join(ENCODINGS)}",
         )
     length = header(headers, b"content-length")
     if length.isdigit() and int(length) > limits.max_body_bytes:

@@ -10,12 +10,16 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway import encodings
 from tests.integration.cluster import script
 
 pytestmark = pytest.mark.integration
 
 MODEL = "fake-model"
 GENERATION = ("/chat/completions", "/completions", "/responses", "/messages")
+PACKERS: list[tuple[str, Any]] = [("gzip", gzip.compress), ("deflate", zlib.compress)]
+if encodings.zstd is not None:
+    PACKERS.append(("zstd", encodings.zstd.compress))
 
 
 def body_for(path: str, text: str = "hi", **fields: Any) -> dict[str, Any]:
@@ -81,17 +85,31 @@ def test_an_unknown_path_is_said_in_json(http: httpx.Client):
 
 
 @pytest.mark.parametrize("path", GENERATION)
-@pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+@pytest.mark.parametrize(("encoding", "pack"), PACKERS)
 def test_compressed_bodies_are_taken(http: httpx.Client, path: str, encoding: str, pack: Any):
     packed = pack(json.dumps(body_for(path, script(tokens=["a"]))).encode())
     headers = {"content-type": "application/json", "content-encoding": encoding}
     assert http.post(path, content=packed, headers=headers).status_code == 200
 
 
-def test_a_body_that_is_small_only_while_packed_is_refused(http: httpx.Client):
-    packed = gzip.compress(b" " * (40 << 20), 1)
-    answer = http.post("/v1/messages", content=packed, headers={"content-encoding": "gzip"})
+@pytest.mark.parametrize(("encoding", "pack"), PACKERS)
+def test_a_body_that_is_small_only_while_packed_is_refused(http: httpx.Client, encoding: str, pack: Any):
+    packed = pack(b" " * (40 << 20))
+    answer = http.post("/v1/messages", content=packed, headers={"content-encoding": encoding})
     assert (answer.status_code, answer.json()["error"]["type"]) == (413, "request_too_large")
+
+
+@pytest.mark.parametrize("path", [*GENERATION, "/tokenize", "/api/chat"])
+@pytest.mark.parametrize("encoding", ["br", "gzip, gzip", "x"])
+def test_an_encoding_that_is_not_taken_is_named_with_those_that_are(
+    http: httpx.Client, path: str, encoding: str
+):
+    answer = http.post(path, content=b"{}", headers={"content-encoding": encoding})
+    assert answer.status_code == 415
+    told = answer.json()["error"]
+    message = told if isinstance(told, str) else told["message"]
+    assert repr(encoding) in message
+    assert "gzip" in message
 
 
 @pytest.mark.parametrize("path", GENERATION)
