@@ -30,6 +30,7 @@ def generates(asked: Asked, request_id: str, model: str, seed: int, time_left_s:
             tools=asked.tools,
             tool_choice=asked.tool_choice,
             parallel_tool_calls=asked.parallel_tool_calls,
+            response_format=asked.response_format,
             template_options=asked.template_options,
             time_left_s=time_left_s,
         )

@@ -232,10 +232,14 @@ class Generate(Message, frozen=True, kw_only=True, omit_defaults=True):
     prompt: str | tuple[int, ...] | None = None
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: str = "auto"
-    """`auto` or `none`; others are refused by workers that cannot force a call."""
+    """`auto`, `none`, `required`, or `named:` and the name of a tool; workers that cannot force a call
+    refuse the last two."""
     parallel_tool_calls: bool = True
     """False: the answer ends with its first call."""
     response_format: dict[str, Any] | None = None
+    """What the answer has to be, in the words of vLLM's `structured_outputs`: one of `json` (a schema, as
+    text), `json_object` (true), `regex`, `choice` (a list of texts) and `grammar`. And `field`: where the
+    client wrote it, for errors. Workers that cannot do it refuse the request."""
     template_options: dict[str, Any] = {}
     """Further variables for the chat template."""
     priority: str = "normal"

@@ -14,8 +14,9 @@ from worker.engine.output import PromptError
 from worker.items import sendable
 from worker.parsers.base import Channel, Part, Syntax
 from worker.parsers.channels import Channels
+from worker.parsers.constrained import constrained
 from worker.parsers.visible import VisibleText
-from worker.request import chat_tools
+from worker.request import chat_tools, is_shaped
 
 _MOST_PROMPT_LOGPROBS = 250_000
 """Of all tokens of a prompt and their alternatives: they travel in one message."""
@@ -31,6 +32,8 @@ class Answer:
             syntax = Syntax()
         self._tools = chat_tools(request)
         self._syntax = syntax if self._tools else syntax.without_tools()
+        if is_shaped(request):
+            self._syntax = constrained(syntax, calls=bool(self._tools))
         self._channels = Channels(self._syntax, self._tools)
         self._visible = VisibleText(request.sampling.stop, calls=self._syntax.has_tools)
         self._calls = 0

@@ -108,8 +108,14 @@ class Core:
         if self.closed is not None:
             self._say(gateway, self._rejected(request, self.closed, 1.0))
             return
-        logprobs = bool(getattr(type(self._engine), "can_logprobs", False))
-        problem = unsupported(request, tools=self._uses_tools(), ids=self._fleet, logprobs=logprobs)
+        can = self._can
+        problem = unsupported(
+            request,
+            tools=self._uses_tools(),
+            ids=self._fleet,
+            logprobs=can("logprobs"),
+            shapes=can("structure"),
+        )
         if problem is not None:
             self._say(gateway, self._with_load(_failed(request, ErrorCode.UNSUPPORTED, problem)))
             return
@@ -212,9 +218,8 @@ class Core:
 
     def _call(self, held: Held) -> AsyncIterator[GenerationOutput]:
         request = held.request
-        can_resume = bool(getattr(type(self._engine), "can_resume", False))
         arguments = engine_arguments(
-            request, self._engine_id(held.key), self.max_model_len, can_resume=can_resume
+            request, self._engine_id(held.key), self.max_model_len, can_resume=self._can("resume")
         )
         if request.prompt is not None:
             # Only our own engines take a prompt of ids; for others it was refused.
@@ -276,6 +281,10 @@ class Core:
         if sum(other.request_id == key.request_id for other in self._held) == 1:
             return key.request_id
         return f"{key.request_id}/{key.gateway}/{key.attempt}"
+
+    def _can(self, what: str) -> bool:
+        """Whether the engine's class says so."""
+        return bool(getattr(type(self._engine), f"can_{what}", False))
 
     def _uses_tools(self) -> bool:
         return not isinstance(self._engine, FleetEngine) or self._syntax.has_tools

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Container, Sequence
 from typing import Any
 
@@ -13,6 +14,13 @@ _GAP = "\n\n"
 def in_order(messages: Sequence[Message]) -> Messages:
     """Texts of the system merged to one message at the head; results of tools right behind their calls."""
     return _results_at_their_calls(_system_first(messages))
+
+
+def with_tools_told(messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Messages:
+    """The tools described in the system's text, for a template that has no place for them."""
+    told = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+    text = f'You can call these functions. A call is JSON: {{"name": ..., "arguments": {{...}}}}.\n{told}'
+    return _system_first([*messages, {"role": "system", "content": text}])
 
 
 def for_strict_templates(messages: Sequence[Message]) -> Messages:

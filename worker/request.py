@@ -20,12 +20,12 @@ _PLAIN = {"max_tokens", "temperature", "top_p", "top_k", "min_p", "stop"}
 _DEFAULTS = SamplingParams()
 
 
-def unsupported(request: Generate, *, tools: bool, ids: bool, logprobs: bool) -> str | None:
+def unsupported(request: Generate, *, tools: bool, ids: bool, logprobs: bool, shapes: bool) -> str | None:
     """What of the request this worker cannot do, in words. None: it can do all of it.
 
     `ids`: whether its engine takes prompts of token ids, and gives prompts back.
     """
-    choice, model = request.tool_choice, repr(request.model)
+    model = repr(request.model)
     media = any(part.frame is not None for message in request.messages for part in _parts(message))
     problems = (
         (
@@ -40,12 +40,19 @@ def unsupported(request: Generate, *, tools: bool, ids: bool, logprobs: bool) ->
             request.sampling.logprobs is not None and not logprobs,
             "logprobs are not supported by this worker's engine; leave them out",
         ),
-        (request.response_format is not None, "response_format is not supported by this worker"),
         (
-            choice not in ("auto", "none"),
-            f"tool_choice {choice!r} is not supported by this worker; use 'auto' or 'none'",
+            request.response_format is not None and not shapes,
+            "response_format is not supported by this worker's engine; leave it out",
         ),
-        (bool(chat_tools(request)) and not tools, f"the model {model} does not use tools; leave `tools` out"),
+        (
+            is_forced(request) and not shapes,
+            f"tool_choice {request.tool_choice!r:.80} is not supported by this worker's engine; use 'auto'",
+        ),
+        (
+            bool(chat_tools(request)) and not (tools or is_forced(request)),
+            f"the model {model} does not use tools by itself; leave `tools` out, or make it call one with"
+            " `tool_choice`",
+        ),
         (media, f"the model {model} takes text only"),
     )
     return next((words for found, words in problems if found), None)
@@ -89,11 +96,33 @@ def engine_arguments(
             arguments[name] = list(value) if isinstance(value, tuple) else value
     if request.echo:
         arguments["echo"] = True
+    if request.response_format is not None:
+        arguments["structured_outputs"] = request.response_format
+    if is_forced(request):
+        arguments["tool_choice"] = _choice(request.tool_choice)
+    if is_shaped(request) and not request.parallel_tool_calls:
+        arguments["parallel_tool_calls"] = False
     if request.resume_token_ids and can_resume:
         arguments["resume_token_ids"] = list(request.resume_token_ids)
     if request.template_options and request.prompt is None:
         arguments["chat_template_kwargs"] = dict(request.template_options)
     return arguments
+
+
+def is_forced(request: Generate) -> bool:
+    """Whether the answer has to be a call."""
+    return request.tool_choice not in ("auto", "none")
+
+
+def is_shaped(request: Generate) -> bool:
+    """Whether the answer follows a grammar."""
+    return request.response_format is not None or is_forced(request)
+
+
+def _choice(choice: str) -> str | dict[str, Any]:
+    """In OpenAI's form."""
+    kind, _, name = choice.partition(":")
+    return {"type": "function", "function": {"name": name}} if kind == "named" else kind
 
 
 def chat_messages(request: Generate | Tokenize) -> list[dict[str, Any]]:

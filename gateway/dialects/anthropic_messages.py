@@ -12,7 +12,8 @@ import msgspec
 
 from gateway.dialects.anthropic_content import parse_conversation
 from gateway.dialects.base import Asked
-from gateway.dialects.fields import Body, Fields, missing, unsupported, wrong_type, wrong_value
+from gateway.dialects.fields import Body, Fields, missing, wrong_type, wrong_value
+from gateway.dialects.formats import Format, typed
 from gateway.dialects.openai_sampling import sampling, stop_strings
 from protocol.values import ChatMessage, SamplingParams, ToolSpec
 
@@ -25,9 +26,10 @@ def parse(body: bytes, *, drop_billing_line: bool = True) -> Asked:
     if fields.raw("max_tokens") is None:
         raise missing("max_tokens")
     asked = parse_countable(fields, drop_billing_line=drop_billing_line)
-    _refuse_formats(fields)
     found = msgspec.structs.replace(sampling(fields), stop=stop_strings(fields, "stop_sequences"))
-    return msgspec.structs.replace(asked, sampling=found, stream=fields.flag("stream"))
+    return msgspec.structs.replace(
+        asked, sampling=found, stream=fields.flag("stream"), response_format=_format(fields)
+    )
 
 
 def parse_countable(fields: Fields, *, drop_billing_line: bool = True) -> Asked:
@@ -100,7 +102,11 @@ def _continuation(messages: tuple[ChatMessage, ...]) -> dict[str, Any]:
     return {"continue_final_message": True} if begun else {}
 
 
-def _refuse_formats(fields: Fields) -> None:
+def _format(fields: Fields) -> Format | None:
+    """The vendor's two places for it, the later one first."""
     config = fields.object("output_config")
-    if config is not None and config.object("format") is not None:
-        raise unsupported(config.path("format"), "is not available in this version; leave it out")
+    given = None if config is None else config.object("format")
+    if given is not None:
+        return typed(given, "output_config.format", flat=True)
+    given = fields.object("output_format")
+    return None if given is None else typed(given, "output_format", flat=True)

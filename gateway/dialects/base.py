@@ -33,6 +33,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     tool_choice: str = "auto"
     """`auto`, `none`, `required`, or `named:` and the name of a tool."""
     parallel_tool_calls: bool = True
+    response_format: dict[str, Any] | None = None
+    """As `Generate` has it."""
     template_options: dict[str, Any] = {}
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.dialects.base import Asked
 from gateway.dialects.fields import Body, Fields, missing, unsupported, wrong_type, wrong_value
+from gateway.dialects.formats import word_or_schema
 from gateway.dialects.openai_sampling import sampling, seed
 from gateway.dialects.openai_tools import parse_tools
 from protocol.values import ChatMessage, ToolCall
@@ -49,9 +50,6 @@ def parse_generate(body: bytes) -> OllamaRequest:
 
 
 def _asked(fields: Fields, **given: Any) -> OllamaRequest:
-    wanted = fields.raw("format")
-    if wanted not in (None, ""):
-        raise unsupported("format", "is not available in this version; leave it out")
     options = fields.object("options") or Fields({}, "options")
     most = options.integer("num_predict", -2, 2**63 - 1)
     think = fields.raw("think")
@@ -61,6 +59,7 @@ def _asked(fields: Fields, **given: Any) -> OllamaRequest:
         seed=seed(options),
         stream=fields.raw("stream") is None or fields.flag("stream"),
         template_options={} if think is None else {"enable_thinking": bool(think)},
+        response_format=word_or_schema(fields, "format"),
         **given,
     )
 

@@ -18,22 +18,11 @@ from gateway.dialects.fields import (
     wrong_type,
     wrong_value,
 )
+from gateway.dialects.formats import parse_formats
 from gateway.dialects.openai_messages import parse_messages
 from gateway.dialects.openai_sampling import sampling, seed
 from gateway.dialects.openai_tools import parse_tools
 from gateway.dialects.template_options import parse_template_options
-
-_NOT_YET = (
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "structured_outputs",
-    "json_schema",
-    "grammar",
-    "audio",
-)
-_NOT_AVAILABLE = "is not available in this version; leave it out"
 
 
 class ChatRequest(Asked, frozen=True, kw_only=True):
@@ -62,16 +51,14 @@ def parse(body: bytes) -> ChatRequest:
         tools=use.tools,
         tool_choice=use.choice,
         parallel_tool_calls=use.parallel,
+        response_format=parse_formats(fields),
         template_options=parse_template_options(fields),
     )
 
 
 def _refuse_what_is_not_built(fields: Fields) -> None:
     _refuse_functions(fields)
-    _refuse_formats(fields)
-    for name in _NOT_YET:
-        if fields.raw(name) is not None:
-            raise unsupported(name, _NOT_AVAILABLE)
+    _refuse_sound(fields)
 
 
 def _logprobs(fields: Fields) -> int | None:
@@ -93,16 +80,9 @@ def _refuse_functions(fields: Fields) -> None:
         raise wrong_value("function_call", "needs functions, which are not available; use tools")
 
 
-def _refuse_formats(fields: Fields) -> None:
-    response_format = fields.object("response_format")
-    if response_format is not None:
-        kind = response_format.text("type")
-        if kind not in ("text", "json_object", "json_schema"):
-            raise wrong_value(response_format.path("type"), "must be text, json_object or json_schema")
-        if kind != "text":
-            raise unsupported(
-                "response_format", 'is available as {"type": "text"} only in this version; leave it out'
-            )
+def _refuse_sound(fields: Fields) -> None:
+    if fields.raw("audio") is not None:
+        raise unsupported("audio", "is not available; leave it out")
     modalities = fields.items("modalities")
     if modalities and modalities != ["text"]:
         raise unsupported("modalities", 'can only be ["text"]', reason="unsupported_value")

@@ -11,6 +11,7 @@ from gateway.dialects import sse
 from gateway.dialects.base import Answered, Asked, Identity
 from gateway.dialects.chunk_usage import ChunkEnd, UsageWanted, usage_object, usage_wanted
 from gateway.dialects.fields import Body, Fields, missing, token_ids, unsupported, wrong_type, wrong_value
+from gateway.dialects.formats import parse_formats
 from gateway.dialects.openai_sampling import sampling, seed
 from gateway.pieces import Piece
 from protocol.errors import ClusterError
@@ -64,6 +65,7 @@ def parse(body: bytes) -> CompletionRequest:
         echo=echo and (of_ids or prompt_only or logprobs is not None),
         prompt_only=prompt_only,
         usage=usage_wanted(fields, stream),
+        response_format=parse_formats(fields),
     )
 
 

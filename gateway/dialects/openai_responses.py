@@ -8,6 +8,7 @@ import msgspec
 
 from gateway.dialects.base import Asked
 from gateway.dialects.fields import Body, Fields, unsupported, wrong_value
+from gateway.dialects.formats import Format, typed
 from gateway.dialects.openai_responses_input import parse_input
 from gateway.dialects.openai_responses_tools import Tool, parse_tool_choice, parse_tools
 from gateway.dialects.openai_sampling import sampling
@@ -58,6 +59,7 @@ def parse(body: bytes, store: ResponseStore) -> ResponseRequest:
         tool_choice=parse_tool_choice(fields, tools),
         parallel_tool_calls=parallel,
         template_options=_template_options(fields),
+        response_format=_format(fields),
         declared=tools,
         turns=turns,
         echoed={**_echoed(fields, drawn), "parallel_tool_calls": parallel, "store": keep},
@@ -105,24 +107,22 @@ def _echoed(fields: Fields, sampling: SamplingParams) -> dict[str, Any]:
         "tools": [_whole_tool(tool) for tool in fields.items("tools") or []],
         "tool_choice": "auto" if choice is None else choice,
         "reasoning": {"effort": reasoning.get("effort"), "summary": reasoning.get("summary")},
-        "text": {"format": {"type": "text"}, **_text_format(fields)},
+        "text": {"format": {"type": "text"}} | {name: text for name, text in _text(fields).items() if text},
         "top_logprobs": sampling.logprobs or 0,
         "truncation": "disabled",
         "background": False,
     }
 
 
-def _text_format(fields: Fields) -> dict[str, Any]:
+def _format(fields: Fields) -> Format | None:
     text = fields.object("text")
-    if text is None:
-        return {}
-    kind = text.object("format")
-    if kind is not None and kind.text("type") not in (None, "text"):
-        if kind.text("type") not in ("json_object", "json_schema"):
-            raise wrong_value(kind.path("type"), "must be text, json_object or json_schema")
-        raise unsupported(kind.path("type"), 'is available as "text" only in this version; leave it out')
-    verbosity = text.text("verbosity")
-    return {} if verbosity is None else {"verbosity": verbosity}
+    given = None if text is None else text.object("format")
+    return None if given is None or given.text("type") is None else typed(given, "text.format", flat=True)
+
+
+def _text(fields: Fields) -> dict[str, Any]:
+    given = fields.raw("text") or {}
+    return {name: given.get(name) for name in ("format", "verbosity")}
 
 
 def _whole_tool(tool: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gateway.dialects.fields import Fields, missing, unsupported, wrong_type, wrong_value
+from gateway.dialects.fields import Fields, missing, wrong_type, wrong_value
 from protocol.values import ToolSpec
 
 _MOST_TOOLS = 128
@@ -16,7 +16,7 @@ class ToolUse(NamedTuple):
 
     tools: tuple[ToolSpec, ...]
     choice: str
-    """`auto` or `none`."""
+    """As `Generate.tool_choice` has it."""
     parallel: bool
     """False: one call an answer."""
 
@@ -26,13 +26,11 @@ def parse_tools(fields: Fields) -> ToolUse:
     tools = _specs(fields)
     parallel = fields.raw("parallel_tool_calls") is None or fields.flag("parallel_tool_calls")
     wanted = fields.raw("tool_choice")
-    if wanted is None or wanted in ("auto", "none"):
-        return ToolUse(tools, wanted or "auto", parallel)
-    if isinstance(wanted, str):
-        _refuse_force(wanted, tools)
+    if wanted is None or isinstance(wanted, str):
+        return ToolUse(tools, _mode(wanted or "auto", tools), parallel)
     if not isinstance(wanted, dict):
         raise wrong_type("tool_choice", "a string or an object", wanted)
-    return ToolUse(_allowed(Fields(wanted, "tool_choice"), tools), "auto", parallel)
+    return ToolUse(*_chosen(Fields(wanted, "tool_choice"), tools), parallel)
 
 
 def _specs(fields: Fields) -> tuple[ToolSpec, ...]:
@@ -70,22 +68,29 @@ def _name(function: Fields) -> str:
     return name
 
 
-def _allowed(choice: Fields, tools: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
-    """The tools that are left by a `tool_choice` which is an object."""
+def _mode(wanted: str | None, tools: tuple[ToolSpec, ...]) -> str:
+    if wanted not in ("none", "auto", "required"):
+        raise wrong_value("tool_choice", "must be none, auto, required, or name a function")
+    if wanted == "required" and not tools:
+        raise wrong_value("tool_choice", "needs tools")
+    return wanted
+
+
+def _chosen(choice: Fields, tools: tuple[ToolSpec, ...]) -> tuple[tuple[ToolSpec, ...], str]:
+    """The tools that are left by a `tool_choice` which is an object, and the choice among them."""
     if choice.text("type") != "allowed_tools":
         function = choice.object("function")
         if function is None:
             raise wrong_value("tool_choice", "must name a function, or the allowed tools")
         _check_names([_name(function)], tools)
-        _refuse_force("of one function", tools)
+        return tools, f"named:{_name(function)}"
     allowed = choice.object("allowed_tools")
     if allowed is None:
         raise missing(choice.path("allowed_tools"))
-    if allowed.text("mode") != "auto":
-        _refuse_force(str(allowed.text("mode")), tools)
     names = [_named(value, allowed, index) for index, value in enumerate(allowed.items("tools") or [])]
     _check_names(names, tools)
-    return tuple(tool for tool in tools if tool.name in names)
+    left = tuple(tool for tool in tools if tool.name in names)
+    return left, _mode(allowed.text("mode"), left)
 
 
 def _named(value: Any, allowed: Fields, index: int) -> str:
@@ -103,16 +108,3 @@ def _check_names(names: list[str], tools: tuple[ToolSpec, ...]) -> None:
     for name in names:
         if name not in known:
             raise wrong_value("tool_choice", f"names {name[:64]!r}, which is none of the tools")
-
-
-def _refuse_force(wanted: str, tools: tuple[ToolSpec, ...]) -> None:
-    """A call cannot be forced yet, so it is not promised."""
-    if not tools:
-        raise wrong_value("tool_choice", "needs tools")
-    if wanted not in ("required", "of one function"):
-        raise wrong_value("tool_choice", "must be none, auto, required, or name a function")
-    raise unsupported(
-        "tool_choice",
-        f"{wanted} is not available in this version; use 'auto' or 'none'",
-        reason="unsupported_value",
-    )

@@ -203,14 +203,6 @@ def test_several_answers_with_calls(client: openai.OpenAI):
     assert [choice.index for choice in answer.choices] == [0, 1, 2]
 
 
-def test_a_forced_call_is_refused_by_name(client: openai.OpenAI):
-    with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(
-            model=MODEL, messages=[{"role": "user", "content": "x"}], tools=TOOLS, tool_choice="required"
-        )
-    assert (caught.value.param, caught.value.code) == ("tool_choice", "unsupported_value")
-
-
 def both_ways(cluster: Cluster, said: str, **fields: Any) -> tuple[str, str, dict[str, Any]]:
     """The text of one answer, which streamed and whole have alike; how it finished, and its usage."""
     whole = ask(cluster, [user(said)], **fields).json()

@@ -110,20 +110,34 @@ IMAGE = ChatMessage(role="user", content=(ContentPart(type="image", frame=1),))
     ],
 )
 def test_what_cannot_be_done_is_said(fields, words):
-    problem = unsupported(generate(**fields), tools=False, ids=False, logprobs=False)
+    problem = unsupported(generate(**fields), tools=False, ids=False, logprobs=False, shapes=False)
     assert problem is not None
     assert words in problem
 
 
 def test_ordinary_requests_and_tools_where_they_are_known_are_fine():
     little, all_of_it = (
-        dict.fromkeys(("tools", "ids", "logprobs"), False),
-        dict.fromkeys(("tools", "ids", "logprobs"), True),
+        dict.fromkeys(("tools", "ids", "logprobs", "shapes"), False),
+        dict.fromkeys(("tools", "ids", "logprobs", "shapes"), True),
     )
     assert unsupported(generate(prompt="hi"), **little) is None
     assert unsupported(generate(tools=(ToolSpec(name="f"),), tool_choice="none"), **little) is None
     assert unsupported(generate(tools=(ToolSpec(name="f"),), sampling={"logprobs": 0}), **all_of_it) is None
     assert unsupported(generate(prompt=(1, 2)), **all_of_it) is None
+
+
+def test_a_call_can_be_forced_where_the_model_would_not_call_by_itself():
+    request = generate(tools=(ToolSpec(name="f"),), tool_choice="named:f")
+    assert unsupported(request, tools=False, ids=True, logprobs=True, shapes=True) is None
+    assert arguments(request)["tool_choice"] == {"type": "function", "function": {"name": "f"}}
+    assert "parallel_tool_calls" not in arguments(request)
+    one = generate(tools=(ToolSpec(name="f"),), tool_choice="required", parallel_tool_calls=False)
+    assert (arguments(one)["tool_choice"], arguments(one)["parallel_tool_calls"]) == ("required", False)
+
+
+def test_a_format_is_passed_on():
+    form = {"json": "{}", "field": "response_format"}
+    assert arguments(generate(response_format=form))["structured_outputs"] == form
 
 
 def test_room_without_end_is_cut_to_what_can_be_added_up():

@@ -145,7 +145,7 @@ class BatchSampler:
         )
 
     def _drawn_together(self, logits: mx.array, logprobs: mx.array, rows: list[Drawing]) -> mx.array:
-        changed = [i for i, row in enumerate(rows) if row.settings.adjusts(row.history.position)]
+        changed = [i for i, row in enumerate(rows) if row.history.adjusts]
         if not changed:
             return draw(logprobs, [row.next_draw for row in rows], self._special)
         others = [i for i in range(len(rows)) if i not in changed]

@@ -14,7 +14,15 @@ import msgspec
 
 from worker.engine.base import BaseEngine
 from worker.engine.fake_core import FakeCore, FakeRequest, Item, Speed
-from worker.engine.fake_script import Script, WordTokenizer, answer_of, chat_script, read_script, render_chat
+from worker.engine.fake_script import (
+    Script,
+    WordTokenizer,
+    answer_of,
+    chat_script,
+    read_script,
+    render_chat,
+    words,
+)
 from worker.engine.output import (
     EngineFacts,
     EngineLoad,
@@ -24,9 +32,10 @@ from worker.engine.output import (
     Tokens,
     whole,
 )
-from worker.engine.syntax import THINK, TOOL_CALL, configured
+from worker.engine.shape import Shape, shape_of
+from worker.engine.syntax import THINK, configured
 from worker.parsers.base import marked
-from worker.parsers.json_calls import read_json_calls
+from worker.parsers.json_calls import TOOL_CALL, read_json_calls
 from worker.stops import StopMatcher
 
 LOAD_SLICE_S = 0.05
@@ -57,6 +66,7 @@ class FakeEngine(BaseEngine):
 
     can_resume = True
     can_logprobs = True
+    can_structure = True
 
     def __init__(self, model: str, **options: Any) -> None:
         """Raises `ValueError` for options that it does not have."""
@@ -139,7 +149,8 @@ class FakeEngine(BaseEngine):
         **kwargs: Any,
     ) -> AsyncIterator[EngineOutput]:
         text = prompt if isinstance(prompt, str) else self._tokenizer.text_of(prompt)
-        return self._admit(text, read_script(text), max_tokens, stop, kwargs)
+        script = self._shaped(read_script(text), shape_of(kwargs, None))
+        return self._admit(text, script, max_tokens, stop, kwargs)
 
     async def chat(
         self,
@@ -173,7 +184,8 @@ class FakeEngine(BaseEngine):
         prompt = render_chat(messages, tools, options, native_tools=self.preserve_native_tool_format)
         mark = self._syntax.opens_reasoning
         kwargs["in_reasoning"] = mark is not None and prompt.rstrip().endswith(mark)
-        return self._admit(prompt, chat_script(messages), max_tokens, stop, kwargs)
+        script = self._shaped(chat_script(messages), shape_of(kwargs, tools or ()), kwargs["in_reasoning"])
+        return self._admit(prompt, script, max_tokens, stop, kwargs)
 
     def get_stats(self) -> dict[str, Any]:
         load = self.load()
@@ -223,6 +235,15 @@ class FakeEngine(BaseEngine):
 
     def request_stop(self) -> None:
         self._load_stop.set()
+
+    def _shaped(self, script: Script, shape: Shape | None, in_reasoning: bool = False) -> Script:
+        """With a short text of the shape, where it says nothing itself. Raises `PromptError`."""
+        if shape is None:
+            return script
+        from worker.engine.fake_shapes import short_text  # noqa: PLC0415 (llguidance, only when it is needed)
+
+        text = short_text(shape, self._syntax, in_reasoning=in_reasoning)
+        return script if script.says_something else msgspec.structs.replace(script, tokens=tuple(words(text)))
 
     def _admit(
         self, prompt: str, script: Script, max_tokens: int, stop: list[str] | None, kwargs: dict[str, Any]

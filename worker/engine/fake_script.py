@@ -54,6 +54,10 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     once: bool = False
     """Faults happen on attempt 0 only."""
 
+    @property
+    def says_something(self) -> bool:
+        return self.tokens is not None or self.bytes is not None or self.echo_prompt
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -185,7 +189,7 @@ def read_script(text: str) -> Script:
 
 def answer_of(script: Script, prompt: str, ignore_eos: bool) -> Answer:
     """The tokens that the script asks for, or words drawn from the prompt's hash."""
-    if script.tokens is None and script.bytes is None and not script.echo_prompt:
+    if not script.says_something:
         answer = Answer(_default_words(prompt), script.repeat)
     else:
         echo = words(prompt) if script.echo_prompt else []

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from worker.engine.adapter import open_adapter
 from worker.engine.blas import prepare_blas
@@ -23,6 +23,9 @@ from worker.engine.spelling import Spell, speller
 from worker.engine.syntax import configured, of_tokenizer, special_marks
 from worker.engine.trial import TemplateTrial
 from worker.engine.weights import ModelFolder, WeightLoader, open_folder
+
+if TYPE_CHECKING:
+    from worker.engine.structured import Grammars
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +43,8 @@ class LoadedModel:
     reader: PromptReader
     make_detokenizer: Callable[[], Detokenizer]
     spell: Spell
+    grammars: Grammars
+    """The preparation thread's."""
     facts: EngineFacts
     special: tuple[int, ...]
     """Tokens that XTC never excludes: those that end an answer or a line."""
@@ -118,6 +123,8 @@ class Loader:
             yield from self._read(path)
 
     def _read(self, path: Path) -> Iterator[None]:
+        from worker.engine.structured import for_tokenizer  # noqa: PLC0415 (a requirement of the worker alone)
+
         folder = open_folder(path)
         adapter = None if self._adapter is None else open_adapter(self._adapter)
         limit = self._context(folder)
@@ -160,6 +167,7 @@ class Loader:
             reader=PromptReader(tokenizer, vocabulary),
             make_detokenizer=_detokenizer_maker(table, tokenizer, shown),
             spell=speller(table, tokenizer),
+            grammars=for_tokenizer(tokenizer, vocabulary, eos),
             facts=EngineFacts(limit, fingerprint, eos, syntax),
             special=(*eos, *tokenizer.encode("\n", add_special_tokens=False)),
             version=" ".join([fingerprint, *(each.stamp() for each in folders)]),

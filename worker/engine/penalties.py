@@ -1,4 +1,4 @@
-"""Logits as a request wants them changed: bias, stop tokens that are too early, penalties.
+"""Logits as a request wants them changed: bias, stop tokens that are too early, penalties, a grammar.
 
 The order is vLLM's, and all functions of prompt and answer, so that an answer can go on elsewhere.
 """
@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 
+from worker.engine.masks import masked
+from worker.engine.sequence import Guide
 from worker.engine.settings import SamplingSettings
 
 
@@ -23,6 +25,10 @@ class History:
     ids: mx.array
     """Prompt and answer, int32."""
     length: int
+    guide: Guide | None = None
+    answer_ids: list[int] = field(default_factory=list)
+    """With a guide: the answer so far, but for the tokens that were drawn last."""
+    _drawn: list[mx.array] = field(default_factory=list)
     _bias: dict[bool, tuple[mx.array, mx.array]] = field(default_factory=dict)
 
     @property
@@ -30,9 +36,21 @@ class History:
         """The number, in the answer, of the token that is drawn next."""
         return self.length - self.prompt_tokens
 
+    @property
+    def adjusts(self) -> bool:
+        """Whether the logits are changed before the next draw."""
+        return self.guide is not None or self.settings.adjusts(self.position)
+
+    @property
+    def ever_adjusts(self) -> bool:
+        """Whether they are before some draw."""
+        return self.guide is not None or self.settings.ever_adjusts
+
     def append(self, token: mx.array) -> None:
         """Take in the drawn token, of the shape (1,)."""
         self.length += 1
+        if self.guide is not None:
+            self._drawn.append(token)
         if self.settings.penalizes:
             self.ids = mx.concatenate([self.ids, token.astype(mx.int32)])
 
@@ -44,9 +62,20 @@ class History:
     def answer(self) -> mx.array:
         return self.ids[self.prompt_tokens :]
 
+    def follow(self) -> None:
+        """Take the guide, if there is one, to where the next token comes. Waits until the last is computed.
+
+        Raises `PromptError`.
+        """
+        if self.guide is not None:
+            self.answer_ids += [int(token.item()) for token in self._drawn]  # type: ignore[arg-type]
+            self._drawn.clear()
+            self.guide.advance(self.answer_ids)
+
     def bias(self) -> tuple[mx.array, mx.array]:
         """Ids and what is added to their logits."""
-        early = self.position < self.settings.min_tokens
+        over = self.guide is not None and self.guide.over
+        early = self.position < self.settings.min_tokens and not over
         if early not in self._bias:
             added = dict(self.settings.logit_bias)
             if early:
@@ -56,16 +85,25 @@ class History:
 
 
 def history_of(
-    settings: SamplingSettings, stop_ids: Sequence[int], prompt: Sequence[int], emitted: Sequence[int]
+    settings: SamplingSettings,
+    stop_ids: Sequence[int],
+    prompt: Sequence[int],
+    emitted: Sequence[int],
+    guide: Guide | None = None,
 ) -> History:
     """The history of a request that has emitted so much."""
     ids = mx.array([*prompt, *emitted] if settings.penalizes else [], mx.int32)
-    return History(settings, stop_ids, len(prompt), ids, len(prompt) + len(emitted))
+    length = len(prompt) + len(emitted)
+    return History(settings, stop_ids, len(prompt), ids, length, guide, list(emitted) if guide else [])
 
 
 def adjusted(logits: mx.array, rows: Sequence[History]) -> mx.array:
     """The logits (n, vocabulary) of these rows, in float32, as their next tokens are drawn from."""
     logits = logits.astype(mx.float32)
+    if any(history.guide is not None for history in rows):
+        mx.async_eval(logits)  # type: ignore[no-untyped-call]  # the model works while the guides do
+        for history in rows:
+            history.follow()
     place, ids, added = _flat([history.bias() for history in rows])
     if added is not None:
         logits = logits.at[place, ids].add(added)
@@ -80,7 +118,7 @@ def adjusted(logits: mx.array, rows: Sequence[History]) -> mx.array:
     place, ids, penalty = _flat_setting(rows, "presence_penalty", 0.0, lambda history: history.answer)
     if penalty is not None:
         logits[place, ids] = logits[place, ids] - penalty
-    return logits
+    return masked(logits, [history.guide for history in rows])
 
 
 _Flat = tuple[mx.array | None, mx.array | None, mx.array | None]

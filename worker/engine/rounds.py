@@ -52,15 +52,20 @@ class RoundSampler:
 
     def _changed(self, logprobs: mx.array, drawn: int) -> mx.array:
         """As the request wants them after the tokens of the round that come before this one."""
-        if self._seen is None or not self.history.settings.adjusts(self.history.position + drawn):
+        now = replace(self.history, length=self.history.length + drawn)
+        if self._seen is None or not now.adjusts:
             return logprobs
         tokens, logits = self._seen
-        ids = mx.concatenate([self.history.ids, tokens[len(tokens) - drawn :].astype(mx.int32)])
-        now = replace(self.history, ids=ids, length=self.history.length + drawn)
+        round_ids = tokens[len(tokens) - drawn :].astype(mx.int32)
+        now.ids = mx.concatenate([self.history.ids, round_ids])
+        if now.guide is not None:
+            now.answer_ids = [*now.answer_ids, *map(int, round_ids.tolist())]  # type: ignore[arg-type]
         changed = adjusted(logits, [now])
         return changed - mx.logsumexp(changed, axis=-1, keepdims=True)
 
 
 def history(sequence: Sequence) -> History:
     """Of what it has so far."""
-    return history_of(sequence.sampling, sorted(sequence.stop_ids), sequence.prompt, sequence.emitted)
+    return history_of(
+        sequence.sampling, sorted(sequence.stop_ids), sequence.prompt, sequence.emitted, sequence.guide
+    )

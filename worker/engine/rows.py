@@ -117,7 +117,9 @@ class Rows:
             all_tokens=[ids[: beginning.tokens]],
             stop_sequences=[StopSequences([(token_id,) for token_id in stop_ids])],
         )
-        drawing = Drawing(history_of(sequence.sampling, stop_ids, sequence.prompt, sequence.emitted))
+        drawing = Drawing(
+            history_of(sequence.sampling, stop_ids, sequence.prompt, sequence.emitted, sequence.guide)
+        )
         unread = len(ids) - beginning.tokens
         row = Row(sequence, since, drawing, unread, frozenset(len(ids) - cut for cut in cuts[1:-1]))
         self._rows[uid] = row

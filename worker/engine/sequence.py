@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from worker.engine.prefill import Rate
 from worker.engine.settings import SamplingSettings
@@ -44,6 +44,20 @@ class Event:
         return self.finish is not None or self.error is not None
 
 
+class Guide(Protocol):
+    """What says which tokens may come next in one answer. The engine thread's own."""
+
+    @property
+    def over(self) -> bool:
+        """Nothing but the end can come."""
+
+    def advance(self, answer: list[int]) -> None:
+        """Go to behind these tokens, from wherever it is. Raises `PromptError`."""
+
+    def allowed(self) -> Any:
+        """The tokens that may come next, as an array of uint32 words, a bit each. Raises `PromptError`."""
+
+
 @dataclass(eq=False)
 class Sequence:
     """Prompt and answer of one request as ids. The engine thread's own from when it is added."""
@@ -61,6 +75,8 @@ class Sequence:
     """Whether the log-probabilities of the prompt's own tokens are asked for."""
     taken: bool = False
     """Whether its prompt was taken, and said to be: that is said once, also of one that begins anew."""
+    guide: Guide | None = None
+    """Where the answer has to follow a grammar."""
 
     @property
     def ids(self) -> list[int]:

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -19,9 +20,12 @@ from worker.engine.limits import Limits
 from worker.engine.output import EngineFailed, EngineLoad, MemoryShort, PromptError, PromptStuck
 from worker.engine.preparation import Preparation
 from worker.engine.prompt import PromptReader
-from worker.engine.sequence import Events, Sequence
+from worker.engine.sequence import Events, Guide, Sequence
 from worker.engine.settings import RequestSettings
+from worker.engine.shape import Shape
 from worker.engine.stats import Totals
+from worker.parsers.base import Syntax
+from worker.parsers.constrained import constrained
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +41,8 @@ class _Prompt(NamedTuple):
     ids: list[int]
     in_reasoning: bool
     """It ends where the model has begun to reason."""
+    guide: Guide | None
+    """Where its answer has to follow a grammar."""
 
 
 class Serving:
@@ -88,7 +94,7 @@ class Serving:
             self._last_step = time.monotonic()
         self._answers[request_id] = answer
         self._preparation.submit(
-            partial(self._prompt, encode),
+            partial(self._prompt, encode, settings.shape),
             prompt_bytes,
             partial(self._prepared, answer, settings),
             partial(self._stuck, answer),
@@ -190,10 +196,16 @@ class Serving:
     def _reserved(self) -> int:
         return sum(answer.reserved for answer in self._answers.values())
 
-    def _prompt(self, encode: Encode) -> _Prompt:
+    def _prompt(self, encode: Encode, shape: Shape | None) -> _Prompt:
         ids = encode(self._model.reader)
-        mark = self._model.facts.syntax.opens_reasoning
-        return _Prompt(ids, self._model.reader.ends_in_reasoning(ids, mark))
+        syntax = self._model.facts.syntax
+        in_reasoning = self._model.reader.ends_in_reasoning(ids, syntax.opens_reasoning)
+        if shape is None:
+            return _Prompt(ids, in_reasoning, None)
+        syntax = constrained(Syntax() if shape.plain else syntax, calls=bool(shape.functions))
+        return _Prompt(
+            ids, in_reasoning, self._model.grammars.guide(shape, syntax, in_reasoning=in_reasoning)
+        )
 
     def _stuck(self, answer: Answer, limit_s: float) -> None:
         logger.error("request %s: its prompt was not ready within %.0f s", answer.request_id, limit_s)
@@ -235,15 +247,20 @@ class Serving:
             answer.echo(self._model.tokenizer.decode(prompt), prompt)
         answer.prompt_tokens = len(prompt)
         answer.reserved = len(prompt) + max_tokens
-        eos = () if settings.ignore_eos else facts.eos_token_ids
+        sampling, eos = settings.sampling, facts.eos_token_ids
+        if settings.ignore_eos and ready.guide is None:
+            eos = ()
+        elif settings.ignore_eos:
+            sampling = replace(sampling, min_tokens=max_tokens)  # it ends when its grammar does
         return Sequence(
             request_id=answer.request_id,
             prompt=prompt,
             max_tokens=max_tokens,
-            sampling=settings.sampling,
+            sampling=sampling,
             stop_ids=settings.stop_token_ids.union(eos),
             deliver=lambda event: answer.take(event, settings.stop_token_ids),
             emitted=resumed,
+            guide=ready.guide,
             score_prompt=settings.echo and settings.sampling.logprobs is not None and not resumed,
         )
 

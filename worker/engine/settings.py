@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from worker.engine.output import PromptError
+from worker.engine.shape import SETTINGS, Shape, shape_of
 
 _MASK = 2**64 - 1
 _COIN = 0xD1B54A32D192ED03
@@ -95,6 +96,8 @@ class RequestSettings:
     echo: bool = False
     """Give the prompt back before the answer, with its log-probabilities where these are asked for."""
     resume_token_ids: tuple[int, ...] = ()
+    shape: Shape | None = None
+    """What the answer has to be."""
 
 
 def request_settings(
@@ -103,9 +106,10 @@ def request_settings(
     top_p: float,
     stop: Sequence[str] | None,
     further: Mapping[str, Any],
+    tools: Sequence[Mapping[str, Any]] | None = None,
 ) -> RequestSettings:
     """The settings of a call. Raises `PromptError` for a value out of range or a setting that is unknown."""
-    unknown = sorted(name for name in further if name not in _KNOWN | _ADDRESSING)
+    unknown = sorted(name for name in further if name not in _KNOWN | _ADDRESSING | SETTINGS)
     if unknown:
         raise PromptError(f"this engine does not support the setting {', '.join(unknown)}", "settings")
     given = {name: value for name, value in further.items() if value is not None}
@@ -118,6 +122,7 @@ def request_settings(
         ignore_eos=bool(given.get("ignore_eos", False)),
         echo=echo,
         resume_token_ids=tuple(given.get("resume_token_ids", ())),
+        shape=shape_of(given, tools),
     )
     if settings.sampling.min_tokens > settings.max_tokens:
         message = f"min_tokens is {settings.sampling.min_tokens}, more than max_tokens, {settings.max_tokens}"

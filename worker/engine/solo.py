@@ -204,7 +204,7 @@ class Solo:
         how = {
             "max_tokens": run.sequence.max_tokens - len(run.sequence.emitted),
             "sampler": run.sampler,
-            "logits_processors": [run.sampler.watch] if run.sequence.sampling.ever_adjusts else None,
+            "logits_processors": [run.sampler.watch] if run.sampler.history.ever_adjusts else None,
             "prompt_cache": [layer for cache in run.caches for layer in cache],
             "kv_bits": options.kv_bits,
             "kv_group_size": options.kv_group_size,

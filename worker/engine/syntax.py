@@ -10,11 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from worker.parsers.base import REASONING, TEXT, TOOL, Call, Edges, ReadCalls, Syntax, Tools, marked
-from worker.parsers.json_calls import as_calls, read_json_calls
+from worker.parsers.json_calls import TOOL_CALL, as_calls, read_json_calls
 
 NONE = "none"
 THINK = ("<think>", "</think>")
-TOOL_CALL = ("<tool_call>", "</tool_call>")
 HERMES = ("hermes", "json_tools")
 """Names of the form `<tool_call>{"name": …, "arguments": …}</tool_call>`, which needs no mlx-lm."""
 _PARSERS = "mlx_lm.tool_parsers"
@@ -24,9 +23,9 @@ def configured(found: Syntax, tool_parser: str | None, reasoning_parser: str | N
     """What was found, but for what the configuration names. Raises `ValueError` for unknown names."""
     if tool_parser is None and reasoning_parser is None:
         return found
-    reasoning = _reasoning_marks(found) if reasoning_parser is None else _named_reasoning(reasoning_parser)
+    reasoning = found.marks(REASONING) if reasoning_parser is None else _named_reasoning(reasoning_parser)
     if tool_parser is None:
-        return marked(reasoning, _tool_marks(found), found.read_calls)
+        return marked(reasoning, found.marks(TOOL), found.read_calls)
     return marked(reasoning, *_named_tools(tool_parser))
 
 
@@ -111,15 +110,3 @@ def _named_tools(name: str) -> tuple[tuple[str, str] | None, ReadCalls | None]:
         raise ValueError(f"tool_parser is {name!r}; known are {names}")
     module = importlib.import_module(f"{_PARSERS}.{name}")
     return (module.tool_call_start, module.tool_call_end), _Reader(module.parse_tool_call)
-
-
-def _reasoning_marks(syntax: Syntax) -> tuple[str, str] | None:
-    start = next((mark for mark, state in syntax.edges.get(TEXT, ()) if state == REASONING), None)
-    end = next((mark for mark, state in syntax.edges.get(REASONING, ()) if state == TEXT), None)
-    return None if start is None or end is None else (start, end)
-
-
-def _tool_marks(syntax: Syntax) -> tuple[str, str] | None:
-    start = next((mark for mark, state in syntax.edges.get(TEXT, ()) if state == TOOL), None)
-    end = next((mark for mark, _state in syntax.edges.get(TOOL, ())), "")
-    return None if start is None else (start, end)

@@ -24,6 +24,7 @@ from worker.engine.sequence import Stepper
 from worker.engine.serving import Serving
 from worker.engine.settings import request_settings
 from worker.engine.stats import Totals, engine_stats
+from worker.history import with_tools_told
 
 
 class TextEngine(BaseEngine):
@@ -33,6 +34,7 @@ class TextEngine(BaseEngine):
     """The word for it in the configuration."""
     can_resume = True
     can_logprobs = True
+    can_structure = True
     can_score_prompts = False
     """Whether its stepper gives log-probabilities of a prompt."""
 
@@ -205,8 +207,11 @@ class TextEngine(BaseEngine):
         if images or videos:
             raise PromptError("this model takes text only, no images and no videos", "template")
         options = kwargs.pop("chat_template_kwargs", None)
-        settings = request_settings(max_tokens, temperature, top_p, kwargs.pop("stop", None), kwargs)
+        stop = kwargs.pop("stop", None)
+        settings = request_settings(max_tokens, temperature, top_p, stop, kwargs, tools or ())
         native = self.preserve_native_tool_format
+        if tools and not self.facts().syntax.has_tools:
+            messages, tools = with_tools_told(messages, tools), None
         size = _size(messages)
         request_id = kwargs.get("request_id")
         return self._serving().admit(

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 TEXT, REASONING, TOOL = "normal", "reasoning", "tool"
 """States of an answer, by mlx-lm's names. Text in any other state (a header) is dropped."""
+HEAD, BODY = "head", "body"
+"""Two more: before any text, where marks count, and in a text that has begun, where none do."""
 
 Edges = tuple[tuple[str, str], ...]
 """The marks that end a state, each with the state that follows."""
@@ -62,6 +64,13 @@ class Syntax:
     @property
     def has_reasoning(self) -> bool:
         return any(state == REASONING for edges in self.edges.values() for _mark, state in edges)
+
+    def marks(self, state: str) -> tuple[str, str] | None:
+        """What begins and ends that state in a text; the second is empty where nothing does."""
+        before = self.edges.get(TEXT, ()) + self.edges.get(HEAD, ())
+        start = next((mark for mark, to in before if to == state), None)
+        end = next((mark for mark, to in self.edges.get(state, ()) if to != TOOL), "")
+        return None if start is None else (start, end)
 
     def without_tools(self) -> Syntax:
         """The same model, asked by somebody who offers no tools: marks of calls are text."""

@@ -10,10 +10,15 @@ import re
 from collections.abc import Iterator
 
 from worker.marks import MarkFinder
-from worker.parsers.base import REASONING, TEXT, TOOL, Channel, Part, Syntax, Tools
+from worker.parsers.base import BODY, HEAD, REASONING, TEXT, TOOL, Channel, Part, Syntax, Tools
 
 _QUOTE = re.compile(r'\\.|"', re.DOTALL)
-_CHANNELS = {TEXT: Channel.TEXT, REASONING: Channel.REASONING}
+_CHANNELS = {
+    TEXT: Channel.TEXT,
+    HEAD: Channel.TEXT,
+    BODY: Channel.TEXT,
+    REASONING: Channel.REASONING,
+}
 
 
 class Channels:
@@ -37,7 +42,7 @@ class Channels:
 
     def passing(self, text: str) -> Channel | None:
         """Whose the whole text is, where `feed` would only say so and remember nothing of it."""
-        if self._skip or not self._finder.passes(text):
+        if self._skip or self._state == HEAD or not self._finder.passes(text):
             return None
         if self._state == REASONING and (self._spaces or text[-1:].isspace()):
             return None
@@ -47,6 +52,9 @@ class Channels:
         parts: list[Part] = []
         while text:
             before, mark, text = self._finder.feed(text)
+            if self._state == HEAD and before.strip():
+                before, mark, text = f"{before}{mark or self._finder.flush()}{text}", None, ""
+                self._enter(BODY)
             if before:
                 parts += self._add(before)
             if mark is not None:

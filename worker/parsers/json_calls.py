@@ -8,6 +8,8 @@ from typing import Any
 
 from worker.parsers.base import Call, Tools
 
+TOOL_CALL = ("<tool_call>", "</tool_call>")
+"""The usual marks around a call."""
 _LONE_BACKSLASH = re.compile(r'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|)')
 _LONGEST_NAME = 256
 _MOST_DEEP = "it is nested too deeply"

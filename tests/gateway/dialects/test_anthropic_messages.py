@@ -192,8 +192,8 @@ def test_tool_choices(choice: str | None, found: str):
         ({"tool_choice": {"type": "x"}}, "tool_choice.type", "invalid_value"),
         (
             {"output_config": {"format": {"type": "json_schema"}}},
-            "output_config.format",
-            "unsupported_parameter",
+            "output_config.format.schema",
+            "missing_required_parameter",
         ),
     ],
 )

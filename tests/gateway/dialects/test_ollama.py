@@ -77,7 +77,7 @@ def test_prompts_go_through_the_template_unless_they_are_raw():
             {"messages": [{"role": "assistant", "tool_calls": [{}]}]},
             "messages[0].tool_calls[0].function.name",
         ),
-        ({"format": "json"}, "format"),
+        ({"format": "xml"}, "format"),
         ({"options": {"temperature": 9}}, "options.temperature"),
     ],
 )

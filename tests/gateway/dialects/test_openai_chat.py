@@ -219,9 +219,8 @@ def test_what_is_no_json_object(raw: bytes):
         ({"tools": [ADD], "tool_choice": {"type": "function"}}, "tool_choice", "invalid_value"),
         ({"tools": [ADD], "tool_choice": choose("other")}, "tool_choice", "invalid_value"),
         ({"tools": [ADD], "tool_choice": allow("other")}, "tool_choice", "invalid_value"),
-        ({"tools": [ADD], "tool_choice": "required"}, "tool_choice", "unsupported_value"),
-        ({"tools": [ADD], "tool_choice": choose("add")}, "tool_choice", "unsupported_value"),
-        ({"tools": [ADD], "tool_choice": allow("add", mode="required")}, "tool_choice", "unsupported_value"),
+        ({"tools": [ADD], "tool_choice": allow("add", mode="must")}, "tool_choice", "invalid_value"),
+        ({"tools": [ADD], "tool_choice": allow(mode="required")}, "tool_choice", "invalid_value"),
         ({"parallel_tool_calls": 1}, "parallel_tool_calls", "invalid_type"),
         ({"enable_thinking": "no"}, "enable_thinking", "invalid_type"),
         ({"chat_template_kwargs": []}, "chat_template_kwargs", "invalid_type"),
@@ -238,8 +237,7 @@ def test_a_wrong_field_is_named(fields: dict[str, Any], param: str, reason: str)
     ("fields", "param"),
     [
         ({"functions": [{}]}, "functions"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"guided_regex": "a+"}, "guided_regex"),
+        ({"audio": {"voice": "x"}}, "audio"),
     ],
 )
 def test_what_is_not_built_yet_is_refused_by_name(fields: dict[str, Any], param: str):
@@ -319,6 +317,19 @@ def test_what_may_be_called():
     assert parsed(tools=tools, tool_choice="none").tool_choice == "none"
     assert not parsed(tools=tools, parallel_tool_calls=False).parallel_tool_calls
     assert [tool.name for tool in parsed(tools=tools, tool_choice=allow("f")).tools] == ["f"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "names", "found"),
+    [
+        ("required", ["add", "f"], "required"),
+        (choose("f"), ["add", "f"], "named:f"),
+        (allow("f", mode="required"), ["f"], "required"),
+    ],
+)
+def test_what_must_be_called(choice: Any, names: list[str], found: str):
+    asked = parsed(tools=[ADD, {"function": {"name": "f"}}], tool_choice=choice)
+    assert ([tool.name for tool in asked.tools], asked.tool_choice) == (names, found)
 
 
 def test_several_answers():

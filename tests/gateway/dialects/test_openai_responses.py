@@ -160,7 +160,7 @@ def test_tool_choices(choice: Any, found: str):
         ({"tool_choice": "required"}, "tool_choice", "invalid_value"),
         ({"tool_choice": "x"}, "tool_choice", "invalid_value"),
         ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice.name", "invalid_value"),
-        ({"text": {"format": {"type": "json_schema"}}}, "text.format.type", "unsupported_parameter"),
+        ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema", "missing_required_parameter"),
         ({"text": {"format": {"type": "x"}}}, "text.format.type", "invalid_value"),
         ({"reasoning": 3}, "reasoning", "invalid_type"),
     ],

@@ -1,0 +1,61 @@
+"""An answer that a grammar shapes, told apart."""
+
+import pytest
+
+from tests.worker.parsers.test_channels import told
+from worker.parsers.base import REASONING, TEXT, TOOL, Syntax, marked
+from worker.parsers.constrained import call_marks, constrained
+from worker.parsers.json_calls import TOOL_CALL, read_json_calls
+
+OWN = marked(("<think>", "</think>"), ("[call]", "[/call]"), read_json_calls)
+JSON = '{"a": "<think>x</think>[call]"}'
+CALL = '[call]\n{"name": "f", "arguments": {}}\n[/call]'
+
+
+def cut(text, size):
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+def test_marks_inside_of_the_text_are_text(size):
+    syntax = constrained(OWN, calls=True)
+    assert told(cut(JSON, size), syntax) == [("text", JSON)]
+    thought = told(cut(f"<think>\nhm\n</think>\n\n{JSON}", size), syntax)
+    assert thought == [("reasoning", "hm"), ("text", JSON)]
+    assert told(cut(f"hm</think>{JSON}", size), syntax, in_reasoning=True) == [
+        ("reasoning", "hm"),
+        ("text", JSON),
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+def test_calls_come_after_reasoning_and_after_one_another(size):
+    found = told(cut(f"<think>hm</think>{CALL}\n{CALL}", size), constrained(OWN, calls=True))
+    assert [part for part in found if part != ("text", "\n")] == [
+        ("reasoning", "hm"),
+        ("call", "f", "{}"),
+        ("call", "f", "{}"),
+    ]
+
+
+def test_without_calls_their_marks_are_text():
+    assert told([CALL], constrained(OWN, calls=False)) == [("text", CALL)]
+
+
+def test_a_syntax_whose_calls_are_no_json_is_replaced():
+    other = marked(None, ("[call]", "[/call]"), lambda text, tools: [])
+    endless = marked(None, ("[call]", ""), read_json_calls)
+    assert [call_marks(each) for each in (OWN, other, endless, Syntax())] == [
+        ("[call]", "[/call]"),
+        TOOL_CALL,
+        TOOL_CALL,
+        TOOL_CALL,
+    ]
+
+
+def test_a_model_that_writes_several_messages_writes_one():
+    edges = {"header": (("|", TEXT),), TEXT: (("<think>", REASONING),), REASONING: (("</think>", TEXT),)}
+    syntax = constrained(Syntax(edges, first="header"), calls=True)
+    assert not syntax.has_reasoning
+    assert syntax.marks(TOOL) == TOOL_CALL
+    assert told([JSON], syntax) == [("text", JSON)]
