@@ -27,7 +27,7 @@ def locked(path: Path, patience_s: float = 0.3, waiting: Callable[[], None] = la
     deadline = time.monotonic() + patience_s
     while (descriptor := _try_lock(path)) is None:
         if time.monotonic() > deadline:
-            raise LockHeldError(f"{path} is held by the process {_holder(path)}")
+            raise LockHeldError(f"{path} is held by the process {holder(path)}")
         waiting()
         time.sleep(_TRY_S)
     try:
@@ -53,7 +53,8 @@ def _try_lock(path: Path) -> int | None:
     return None
 
 
-def _holder(path: Path) -> str:
+def holder(path: Path) -> str:
+    """The pid that is written in the lock file."""
     with contextlib.suppress(OSError):
         return path.read_text(errors="replace")[:20].strip() or "unknown"
     return "unknown"

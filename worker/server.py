@@ -76,6 +76,7 @@ class Server:
         self._giving_up: asyncio.TimerHandle | None = None
         self._drain_timeout_s = worker.drain_timeout_s
         self._beat_due = False
+        self._taken_leave = False  # what a gateway hears after a goodbye would register the worker again
         self._inquiries = Inquiries(engine, worker.engine, self._send, self._core.load)
         self._answers: dict[str, str] = {}
         """What each gateway said last to our hello."""
@@ -171,6 +172,7 @@ class Server:
         await self._connections()
         for gateway in self._links:
             self._send(gateway, Goodbye(reason=self._life.detail))
+        self._taken_leave = True
         await self._residence.end()
 
     async def _connections(self) -> None:
@@ -199,7 +201,7 @@ class Server:
     # --- what is said ---
 
     def greeting(self) -> tuple[Message, ...]:
-        return self._hello(), self._heartbeat()
+        return () if self._taken_leave else (self._hello(), self._heartbeat())
 
     def _hello(self) -> Hello:
         return self._report.hello(len(self._links))
@@ -236,7 +238,8 @@ class Server:
             self._loop.call_soon(self._beat)
 
     def _send(self, gateway: str, message: Message) -> None:
-        self._links[gateway].send(message)
+        if not self._taken_leave:
+            self._links[gateway].send(message)
 
     # --- what is heard ---
 

@@ -24,7 +24,7 @@ from protocol.addresses import Home
 from protocol.config import ClusterConfig
 from protocol.folders import private_folder
 from protocol.keys import ensure_admin_key
-from protocol.locks import LockHeldError, is_locked
+from protocol.locks import LockHeldError, holder, is_locked
 from protocol.states import WorkerState
 
 Say = Callable[[str], None]
@@ -68,7 +68,7 @@ def bring_up(home: Home, config_file: Path, config: ClusterConfig, environ: Mapp
         else:
             break
         if time.monotonic() > deadline:
-            raise OperationError(f"the supervisor does not answer; see {home.logs / f'{NAME}.log'}")
+            raise OperationError(_deaf(home))
     refuse_another_file(reply, config_file)
     reply = asked(home, Request(command="reconcile", retry=True, environment=environment))
     if reply.error:
@@ -125,7 +125,7 @@ def take_down(home: Home, config_file: Path, say: Say) -> bool:
                 Supervisor(home, config_file, os.environ).run(stop_at_once=True)
                 return ran
         if time.monotonic() > deadline:
-            raise OperationError(f"the supervisor does not answer; see {home.logs / f'{NAME}.log'}")
+            raise OperationError(_deaf(home))
         time.sleep(POLL_S)
 
 
@@ -246,8 +246,16 @@ def _start_supervisor(home: Home, config_file: Path, environment: Mapping[str, s
             if not is_locked(home.lock(NAME)):
                 raise OperationError(_why_it_ended(log, size))
         if time.monotonic() > deadline:
-            raise OperationError(f"the supervisor (pid {pid}) does not answer; see {log}")
+            raise OperationError(_deaf(home))
         time.sleep(POLL_S)
+
+
+def _deaf(home: Home) -> str:
+    pid = holder(home.lock(NAME))
+    return (
+        f"the supervisor (pid {pid}) does not answer; see {home.logs / f'{NAME}.log'}. If it hangs:"
+        f" kill -9 {pid}, which ends nothing else, and then: clusterctl up"
+    )
 
 
 def _why_it_ended(log: Path, size: int) -> str:

@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterctl.logs import Entry
-from clusterctl.status import ClusterStatus
+from clusterctl.progress import SERVES
+from clusterctl.status import AWAY, ClusterStatus
 from protocol.config import ClusterConfig
 from protocol.states import WorkerState
 
@@ -132,9 +133,15 @@ def _remarks(status: ClusterStatus) -> list[str]:
             " to apply the present one: clusterctl restart ID"
         )
     lines += [f"{w.id}: {w.detail}" for w in status.workers if w.state == WorkerState.IDLE and w.detail]
+    lines += [
+        f"{w.id} runs, but {AWAY}; if that lasts: clusterctl restart {w.id}"
+        for w in status.workers
+        if w.detail == AWAY
+    ]
     for process in status.processes:
         if process.last_error:
-            lines.append(f"{process.id}: {process.last_error}")
+            past = "the last error was: " if process.state in SERVES else ""
+            lines.append(f"{process.id}: {past}{process.last_error}")
         if process.state == WorkerState.PARKED:
             lines.append(f"{process.id} is parked; when that is repaired: clusterctl restart {process.id}")
             lines += [f"  {line}" for line in process.last_log]

@@ -94,6 +94,8 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
     """By gateway."""
 
 
+AWAY = "it is connected to no gateway"
+
 _WORDS = {
     Phase.WAITING: WorkerState.STARTING,
     Phase.RUNNING: WorkerState.STARTING,
@@ -174,6 +176,7 @@ def _worker(config: WorkerConfig, process: ProcessView | None, sources: Sources)
     view = _freshest(sources, config.id)
     # What a gateway remembers of an earlier process says nothing about the present one.
     fresh = view if view is not None and (view.pid == pid or (process is None and record is None)) else None
+    away = _is_away(view, process)
     error = (process.last_error if process else "") or (view.last_error if view else None)
     return WorkerStatus(
         id=config.id,
@@ -181,8 +184,8 @@ def _worker(config: WorkerConfig, process: ProcessView | None, sources: Sources)
         aliases=config.aliases,
         node=config.node,
         engine=config.engine,
-        state=_worker_state(fresh, process, record),
-        detail=fresh.detail if fresh else "",
+        state=WorkerState.STARTING if away else _worker_state(fresh, process, record),
+        detail=fresh.detail if fresh else (AWAY if away else ""),
         progress=fresh.progress if fresh else None,
         pid=fresh.pid if fresh else pid,
         incarnation=fresh.incarnation if fresh else None,
@@ -207,6 +210,12 @@ def _worker(config: WorkerConfig, process: ProcessView | None, sources: Sources)
     )
 
 
+def _is_away(view: WorkerView | None, process: ProcessView | None) -> bool:
+    """Whether it was ready once and no gateway that answers is connected to it now."""
+    ready = process is not None and process.phase == Phase.RUNNING and process.ready
+    return ready and view is not None and view.pid is None
+
+
 def _worker_state(fresh: WorkerView | None, process: ProcessView | None, record: Record | None) -> str:
     """The gateway's word while the process runs; the supervisor's once it stops or has ended."""
     supervised = process_state(process, record)
@@ -216,9 +225,9 @@ def _worker_state(fresh: WorkerView | None, process: ProcessView | None, record:
 
 
 def _freshest(sources: Sources, worker_id: str) -> WorkerView | None:
-    """The view of the gateway that heard of the worker last."""
+    """The view of the gateway that heard of the worker last; of one that it is connected to, if there is."""
     views = [w for state in sources.states.values() for w in state.workers if w.id == worker_id]
-    return min(views, key=lambda view: view.heartbeat_age_s or 0.0, default=None)
+    return min(views, key=lambda view: (view.pid is None, view.heartbeat_age_s or 0.0), default=None)
 
 
 def _rejected(sources: Sources, worker_id: str) -> int | None:

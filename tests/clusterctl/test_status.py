@@ -84,6 +84,26 @@ def test_without_a_gateway_the_supervisor_tells_the_state(changes, state):
     assert picture(process("w", **changes), gateway=False).workers[0].state == state
 
 
+def test_a_worker_that_was_ready_and_hears_no_gateway_any_more_does_not_count_as_ready():
+    lost = WorkerView(id="w", state="stopped", pid=None, last_error="it is silent")
+    worker = picture(process("w", ready=True), workers=(lost,)).workers[0]
+    assert (worker.state, worker.detail) == ("starting", "it is connected to no gateway")
+    assert picture(process("w", ready=True)).workers[0].state == "ready"
+
+
+def test_the_gateway_that_is_connected_to_a_worker_tells_of_it():
+    never, here = WorkerView(id="w"), WorkerView(id="w", state="ready", pid=7, heartbeat_age_s=0.4)
+    status = cluster_status(
+        Sources(
+            config=CONFIG,
+            supervisor=Reply(pid=1, config="f", stopping=False, processes=(process("w"),)),
+            records={},
+            states={"g": AdminState(workers=(never,)), "h": AdminState(workers=(here,))},
+        )
+    )
+    assert status.workers[0].state == "ready"
+
+
 def test_a_process_that_stops_is_draining_whatever_the_gateway_heard_last():
     seen = WorkerView(id="w", state="ready", pid=7)
     assert picture(process("w", phase="stopping"), workers=(seen,)).workers[0].state == "draining"

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from clusterctl import operations
 from clusterctl.cli import cli
+from protocol.locks import locked
 from protocol.states import ExitCode
 from tests.faults.newcomer import run
 from tests.integration.cluster import config_text, fake_worker
@@ -121,6 +123,16 @@ def test_what_needs_a_cluster_that_is_up(clusterctl):
 
 
 # --- the home --------------------------------------------------------------------------------------------
+
+
+def test_a_supervisor_that_hangs_is_named_with_what_to_do(clusterctl, home, monkeypatch):
+    """The lock that it holds is all that is seen of it."""
+    monkeypatch.setattr(operations, "_ANSWER_S", 0.2)
+    home.run.mkdir()
+    with locked(home.lock("supervisor")):
+        said = clusterctl("down", code=1)
+    assert f"the supervisor (pid {os.getpid()}) does not answer; see {home.logs}" in said
+    assert f"kill -9 {os.getpid()}, which ends nothing else, and then: clusterctl up" in said
 
 
 def test_a_home_that_is_a_file(tmp_path, monkeypatch):

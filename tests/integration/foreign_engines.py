@@ -97,6 +97,13 @@ class BreaksForGood(BusyAtCall):
         raise EngineFailed("three steps failed in a row")
 
 
+class StopsSlowly(BusyAtCall):
+    """Needs a moment to end."""
+
+    async def stop(self) -> None:
+        await asyncio.sleep(1.0)
+
+
 class CannotLoad(BusyAtCall):
     """Its weights cannot be read."""
 

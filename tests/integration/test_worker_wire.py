@@ -246,6 +246,17 @@ def test_sigterm_lets_running_requests_end_and_takes_no_others():
         assert not [path for path in cluster.home.run.iterdir() if path.name.startswith("w-1")]
 
 
+def test_after_the_goodbye_nothing_is_said_however_long_the_engine_takes_to_end():
+    beat = "[heartbeat]\ninterval_s = 0.1\n"
+    with worker(beat, engine=FOREIGN + "StopsSlowly", engine_options={}) as (gateway, cluster):
+        cluster.signal("w-1", signal.SIGTERM)
+        gateway.wait_for(Goodbye)
+        gateway.send(WhoAreYou(gateway_id="gw-1"))
+        assert cluster.wait_exit("w-1") == 0
+        gateway.hear()
+        assert isinstance(gateway.heard[-1], Goodbye)
+
+
 def test_what_is_not_done_in_time_is_given_up():
     with worker(drain_timeout_s=0.3) as (gateway, cluster):
         gateway.ask("r", ENDLESS)
