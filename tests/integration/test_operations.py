@@ -229,7 +229,7 @@ def test_logs_follow_a_request_through_gateway_and_worker_and_over_rotation(oper
     ]
     assert {entry["id"] for entry in shown} == {"gw-1", "fake-1"}
     assert [entry["time"] for entry in shown] == sorted(entry["time"] for entry in shown)
-    assert operator.run("logs", "--since", "0s") == ""
+    assert operator.run("logs", "--since", "0s").startswith("nothing was logged since ")
     assert "is started" in operator.run("logs", "supervisor", "--since", "10m")
 
     output = operator.home.path / "followed.txt"
