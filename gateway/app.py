@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from starlette.routing import Router
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway import admin, listings, tokens
@@ -35,7 +35,20 @@ def make_app(
     connections: Callable[[], int],
 ) -> ASGIApp:
     """`limits` are those that hold here, `connections` tells how many are open at the moment."""
-    metrics = Metrics(cluster)
+    paths = client_paths(cluster, config, limits, Metrics(cluster)) + admin.routes(actions)
+    router = Router(paths, redirect_slashes=False, default=_unknown_url)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = router  # makes the router raise for a wrong method rather than answer in plain text
+        await router(scope, receive, send)
+
+    return Entrance(app, has_room=lambda: connections() <= limits.max_connections)
+
+
+def client_paths(
+    cluster: Cluster, config: ClusterConfig, limits: LimitsConfig, metrics: Metrics
+) -> list[Route]:
+    """All but the operator's; `gateway.surface` describes them."""
     intake = Intake(limits)
     responses = Responses()
     dialects: dict[str, Dialect] = {
@@ -56,16 +69,9 @@ def make_app(
             path: Generation(dialect, cluster, metrics, limits, intake) for path, dialect in spoken.items()
         }
 
-    paths = routes(Pages(cluster, metrics, responses.store), endpoints(dialects)) + admin.routes(actions)
+    paths = routes(Pages(cluster, metrics, responses.store), endpoints(dialects))
     paths += listings.routes(Listings(cluster, intake), endpoints(others))
-    paths += tokens.routes(cluster, intake, drop_billing_line=config.anthropic.drop_billing_line)
-    router = Router(paths, redirect_slashes=False, default=_unknown_url)
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        scope["app"] = router  # makes the router raise for a wrong method rather than answer in plain text
-        await router(scope, receive, send)
-
-    return Entrance(app, has_room=lambda: connections() <= limits.max_connections)
+    return paths + tokens.routes(cluster, intake, drop_billing_line=config.anthropic.drop_billing_line)
 
 
 async def _unknown_url(scope: Scope, receive: Receive, send: Send) -> None:

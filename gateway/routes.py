@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from gateway import openapi
 from gateway.cluster import Cluster
 from gateway.dialects.response_store import ResponseStore
 from gateway.metrics import CONTENT_TYPE, Metrics
@@ -71,6 +72,9 @@ class Pages:
 
     async def version(self, request: Request) -> Response:
         return json_response({"version": __version__})
+
+    async def openapi(self, request: Request) -> Response:
+        return Response(openapi.body(), media_type="application/json")
 
     async def models(self, request: Request) -> Response:
         names = self._cluster.catalog.models()
@@ -137,6 +141,7 @@ def routes(pages: Pages, endpoints: Mapping[str, ASGIApp]) -> list[Route]:
         Route("/models", pages.models),
         Route("/models/{model:path}", pages.model),
         Route("/version", pages.version),
+        Route("/openapi.json", pages.openapi),
         Route("/health", pages.live),
         Route("/ping", pages.live),
         Route("/health/live", pages.live),

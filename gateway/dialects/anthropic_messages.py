@@ -14,7 +14,7 @@ from gateway.dialects.anthropic_content import parse_conversation
 from gateway.dialects.base import Asked
 from gateway.dialects.fields import Body, Fields, missing, wrong_type, wrong_value
 from gateway.dialects.formats import Format, typed
-from gateway.dialects.openai_sampling import sampling, stop_strings
+from gateway.dialects.openai_sampling import sampling
 from protocol.values import ChatMessage, SamplingParams, ToolSpec
 
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -26,9 +26,11 @@ def parse(body: bytes, *, drop_billing_line: bool = True) -> Asked:
     if fields.raw("max_tokens") is None:
         raise missing("max_tokens")
     asked = parse_countable(fields, drop_billing_line=drop_billing_line)
-    found = msgspec.structs.replace(sampling(fields), stop=stop_strings(fields, "stop_sequences"))
     return msgspec.structs.replace(
-        asked, sampling=found, stream=fields.flag("stream"), response_format=_format(fields)
+        asked,
+        sampling=sampling(fields, stop="stop_sequences"),
+        stream=fields.flag("stream"),
+        response_format=_format(fields),
     )
 
 

@@ -10,6 +10,7 @@ import msgspec
 from gateway.dialects.base import Asked
 from gateway.dialects.fields import Body, Fields, missing, unsupported, wrong_type, wrong_value
 from gateway.dialects.formats import word_or_schema
+from gateway.dialects.ollama_rows import NUM_PREDICT
 from gateway.dialects.openai_sampling import sampling, seed
 from gateway.dialects.openai_tools import parse_tools
 from protocol.values import ChatMessage, ToolCall
@@ -51,7 +52,7 @@ def parse_generate(body: bytes) -> OllamaRequest:
 
 def _asked(fields: Fields, **given: Any) -> OllamaRequest:
     options = fields.object("options") or Fields({}, "options")
-    most = options.integer("num_predict", -2, 2**63 - 1)
+    most = NUM_PREDICT.integer(options)
     think = fields.raw("think")
     return OllamaRequest(
         model=fields.text("model") or fields.text("name"),

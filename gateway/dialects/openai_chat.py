@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.dialects import openai_rows as rows
 from gateway.dialects.base import Asked
 from gateway.dialects.chunk_usage import UsageWanted, usage_wanted
 from gateway.dialects.fields import (
@@ -46,7 +47,7 @@ def parse(body: bytes) -> ChatRequest:
         sampling=msgspec.structs.replace(sampling(fields), logprobs=_logprobs(fields)),
         seed=seed(fields),
         stream=stream,
-        n=fields.integer("n", 1, 128) or 1,
+        n=rows.N.integer(fields) or 1,
         usage=usage,
         tools=use.tools,
         tool_choice=use.choice,
@@ -63,7 +64,7 @@ def _refuse_what_is_not_built(fields: Fields) -> None:
 
 def _logprobs(fields: Fields) -> int | None:
     wanted = fields.flag("logprobs")
-    alternatives = fields.integer("top_logprobs", 0, 20)
+    alternatives = rows.TOP_LOGPROBS.integer(fields)
     if alternatives is not None and not wanted:
         raise wrong_value("top_logprobs", "is only allowed when logprobs is true")
     return alternatives or 0 if wanted else None

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.dialects import openai_rows as rows
 from gateway.dialects import sse
 from gateway.dialects.base import Answered, Asked, Identity
 from gateway.dialects.chunk_usage import ChunkEnd, UsageWanted, usage_object, usage_wanted
@@ -41,7 +42,7 @@ def parse(body: bytes) -> CompletionRequest:
     fields = Body(body)
     prompts = _prompts(fields)
     stream = fields.flag("stream")
-    n = fields.integer("n", 1, _MAX_ANSWERS) or 1
+    n = rows.N.integer(fields) or 1
     if n * len(prompts) > _MAX_ANSWERS:
         raise wrong_value("n", f"and the prompts ask for more than {_MAX_ANSWERS} answers at once")
     _check_best_of(fields, n, stream)
@@ -50,7 +51,7 @@ def parse(body: bytes) -> CompletionRequest:
     echo = fields.flag("echo")
     drawn = sampling(fields, _DEFAULT_MAX_TOKENS, least_tokens=0 if echo else 1)
     prompt_only = drawn.max_tokens == 0
-    logprobs = fields.integer("logprobs", 0, 20)
+    logprobs = rows.LOGPROBS.integer(fields)
     of_ids = not all(isinstance(prompt, str) for prompt in prompts)
     return CompletionRequest(
         model=fields.text("model"),
@@ -96,7 +97,7 @@ def _token_ids(value: Any, path: str) -> tuple[int, ...]:
 
 
 def _check_best_of(fields: Fields, n: int, stream: bool) -> None:
-    best_of = fields.integer("best_of", 1, _MAX_ANSWERS)
+    best_of = rows.BEST_OF.integer(fields)
     if best_of is None or best_of == n:
         return
     if best_of < n:

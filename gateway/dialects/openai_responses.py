@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.dialects import openai_rows as rows
 from gateway.dialects.base import Asked
 from gateway.dialects.fields import Body, Fields, unsupported, wrong_value
 from gateway.dialects.formats import Format, typed
@@ -15,14 +16,13 @@ from gateway.dialects.openai_sampling import sampling
 from gateway.dialects.response_store import ResponseStore
 from protocol.values import ChatMessage, SamplingParams
 
-_INT64 = 2**63
 _NOT_HERE = {
     "background": "runs nothing in the background",
     "conversation": "keeps no conversations; send previous_response_id, or the whole input",
     "prompt": "has no stored prompts; send input",
 }
 _LOGPROBS = "message.output_text.logprobs"
-_ECHOED = ("instructions", "max_output_tokens", "previous_response_id", "user", "metadata")
+_ECHOED = ("instructions", "max_output_tokens", "previous_response_id")
 
 
 class ResponseRequest(Asked, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ def parse(body: bytes, store: ResponseStore) -> ResponseRequest:
     instructions = fields.text("instructions")
     lead = (ChatMessage(role="system", content=instructions),) if instructions else ()
     tools = parse_tools(fields)
-    budget = fields.integer("max_output_tokens", 1, _INT64 - 1)
+    budget = rows.MAX_OUTPUT_TOKENS.integer(fields)
     drawn = msgspec.structs.replace(sampling(fields, budget), logprobs=_logprobs(fields))
     parallel = fields.raw("parallel_tool_calls") is None or fields.flag("parallel_tool_calls")
     keep = fields.raw("store") is None or fields.flag("store")
@@ -84,7 +84,7 @@ def _history(fields: Fields, store: ResponseStore) -> tuple[ChatMessage, ...]:
 
 def _logprobs(fields: Fields) -> int | None:
     """`top_logprobs` counts only where they are included at all, as with the vendor."""
-    alternatives = fields.integer("top_logprobs", 0, 20) or 0
+    alternatives = rows.TOP_LOGPROBS.integer(fields) or 0
     return alternatives if _LOGPROBS in (fields.items("include") or []) else None
 
 
@@ -101,7 +101,8 @@ def _echoed(fields: Fields, sampling: SamplingParams) -> dict[str, Any]:
     choice = fields.raw("tool_choice")
     return {
         **{name: fields.raw(name) for name in _ECHOED},
-        "metadata": fields.raw("metadata") or {},
+        "user": fields.text("user"),
+        "metadata": {} if fields.object("metadata") is None else fields.raw("metadata"),
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "tools": [_whole_tool(tool) for tool in fields.items("tools") or []],

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+from gateway.dialects import openai_rows as rows
 from gateway.dialects.fields import Fields, wrong_type, wrong_value
 from protocol.values import SamplingParams
 
-_INT64 = 2**63
 _MAX_STOPS = 1024
 _MAX_STOP_CHARACTERS = 65_536
 _MOST_ID = 2**31 - 1
@@ -16,54 +17,39 @@ _ID = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
 def sampling(
-    fields: Fields, default_max_tokens: int | None = None, *, least_tokens: int = 1
+    fields: Fields, default_max_tokens: int | None = None, *, least_tokens: int = 1, stop: str = "stop"
 ) -> SamplingParams:
-    """All but `logprobs`, which dialects write differently. Raises `ClusterError` with the field at fault."""
+    """All but `logprobs`, which dialects write differently. Raises `ClusterError` with the field at fault.
 
-    def number(name: str, low: float, high: float, default: float) -> float:
-        found = fields.number(name, low, high)
-        return default if found is None else found
+    `stop` is the name of the field with the stop strings.
+    """
 
-    max_tokens = fields.integer("max_tokens", least_tokens, _INT64 - 1)
-    max_completion_tokens = fields.integer("max_completion_tokens", least_tokens, _INT64 - 1)
+    numbers: dict[str, Any] = {row.name: row.number(fields) for row in rows.NUMBERS}
+    llama_penalty = numbers.pop("repeat_penalty")
+    if fields.raw("repetition_penalty") is None:
+        numbers["repetition_penalty"] = llama_penalty
+    max_tokens = rows.MAX_TOKENS.integer(fields, least_tokens)
+    max_completion_tokens = rows.MAX_COMPLETION_TOKENS.integer(fields, least_tokens)
     if max_completion_tokens is None:
         max_completion_tokens = default_max_tokens if max_tokens is None else max_tokens
     return SamplingParams(
+        **numbers,
         max_tokens=max_completion_tokens,
-        temperature=number("temperature", 0, 2, 1.0),
-        top_p=number("top_p", 0, 1, 1.0),
-        top_k=max(0, fields.integer("top_k", -1, _INT64 - 1) or 0),
-        min_p=number("min_p", 0, 1, 0.0),
-        stop=stop_strings(fields, "stop"),
+        top_k=max(0, rows.TOP_K.integer(fields) or 0),
+        stop=stop_strings(fields, stop),
         ignore_eos=fields.flag("ignore_eos"),
         min_tokens=_min_tokens(fields, max_completion_tokens),
         stop_token_ids=_stop_token_ids(fields),
-        presence_penalty=number("presence_penalty", -2, 2, 0.0),
-        frequency_penalty=number("frequency_penalty", -2, 2, 0.0),
-        repetition_penalty=_repetition_penalty(fields),
-        repetition_context_size=fields.integer("repetition_context_size", 0, _INT64 - 1) or 0,
+        repetition_context_size=rows.REPETITION_CONTEXT.integer(fields) or 0,
         logit_bias=_logit_bias(fields),
-        xtc_probability=number("xtc_probability", 0, 1, 0.0),
-        xtc_threshold=number("xtc_threshold", 0, 0.5, 0.1),
     )
 
 
 def _min_tokens(fields: Fields, max_tokens: int | None) -> int:
-    found = fields.integer("min_tokens", 0, _INT64 - 1) or 0
+    found = rows.MIN_TOKENS.integer(fields) or 0
     if max_tokens is not None and found > max_tokens:
         raise wrong_value("min_tokens", f"is {found}, more than the limit of {max_tokens}")
     return found
-
-
-def _repetition_penalty(fields: Fields) -> float:
-    """vLLM's name, and llama.cpp's."""
-    for name in ("repetition_penalty", "repeat_penalty"):
-        found = fields.number(name, 0, 10)
-        if found == 0:
-            raise wrong_value(name, "must be above 0")
-        if found is not None:
-            return found
-    return 1.0
 
 
 def _logit_bias(fields: Fields) -> dict[int, float]:
@@ -116,5 +102,5 @@ def _strings(fields: Fields, name: str) -> tuple[str, ...]:
 
 def seed(fields: Fields) -> int | None:
     """Negative seeds are seeds too: the sign bit is dropped, the same way each time."""
-    given = fields.integer("seed", -_INT64, _INT64 - 1)
-    return None if given is None else given & (_INT64 - 1)
+    given = rows.SEED.integer(fields)
+    return None if given is None else given & rows.MOST

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.dialects.fields import Fields, wrong_type
+from gateway.dialects.fields import Fields, wrong_type, wrong_value
 
 _FLAGS = ("add_generation_prompt", "continue_final_message")
 _THINKING = ("think", "enable_thinking")
@@ -30,4 +30,6 @@ def parse_template_options(fields: Fields) -> dict[str, Any]:
             raise wrong_type(name, "a boolean", value)
     if fields.object("chat_template_kwargs") is not None:
         options |= fields.raw("chat_template_kwargs")
+    if options.get("continue_final_message") and options.get("add_generation_prompt"):
+        raise wrong_value("continue_final_message", "cannot go with add_generation_prompt; set one of them")
     return options

@@ -1,0 +1,49 @@
+"""The fields of Ollama's requests."""
+
+from __future__ import annotations
+
+from gateway.dialects.openai_rows import (
+    MAX_COMPLETION_TOKENS,
+    MAX_TOKENS,
+    MODEL,
+    MOST,
+    SAMPLING,
+    SEED,
+    STOP,
+    TOOLS,
+)
+from gateway.dialects.table import ARRAY, FLAG, INTEGER, OBJECT, STRING, Row, ignored, refused
+
+NUM_PREDICT = Row("num_predict", INTEGER, "below 1: as many as fit", low=-2, high=MOST)
+OPTIONS = (
+    NUM_PREDICT,
+    MAX_TOKENS,
+    MAX_COMPLETION_TOKENS,
+    *SAMPLING,
+    STOP,
+    SEED,
+    *ignored("num_ctx", "num_batch", "num_gpu", "num_keep", "num_thread", "repeat_last_n", "typical_p"),
+    *ignored("tfs_z", "mirostat", "mirostat_eta", "mirostat_tau", "numa", "use_mmap", "penalize_newline"),
+)
+NAME = Row("name", STRING, "an older name of model")
+_SHARED = (
+    MODEL,
+    NAME,
+    Row("stream", FLAG, "true if absent"),
+    Row("think", note="false, null or 0 switch reasoning off, all else on"),
+    Row("format", ("string", "object"), '"json", or a schema'),
+    Row("options", OBJECT, rows=OPTIONS),
+    *ignored("keep_alive", "truncate", "shift", "logprobs", "top_logprobs"),
+)
+
+CHAT = (*_SHARED, Row("messages", ARRAY, "at least one", required=True), *TOOLS)
+GENERATE = (
+    *_SHARED,
+    Row("prompt", STRING),
+    Row("system", STRING),
+    Row("raw", FLAG, "without the chat template"),
+    refused("suffix", STRING, "write your model's own marks into a raw prompt"),
+    refused("images", ARRAY, "text only"),
+    *ignored("template", "context"),
+)
+SHOW = (MODEL, NAME, *ignored("verbose"))

@@ -1,0 +1,145 @@
+"""Every path that clients may ask, with what it takes and gives.
+
+`/openapi.json` and the tables of docs/api.md are made of it. The paths are those that `gateway.app`
+serves, apart from the operator's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gateway.dialects import anthropic_rows, ollama_rows, openai_rows, token_rows
+from gateway.dialects.table import Row
+
+JSON = "application/json"
+EVENTS = "text/event-stream"
+LINES = "application/x-ndjson"
+TEXT = "text/plain"
+
+_STRING: dict[str, Any] = {"type": "string"}
+_COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
+_LIST: dict[str, Any] = {"type": "array"}
+_OBJECT: dict[str, Any] = {"type": "object"}
+_NULLABLE: dict[str, Any] = {"type": ["object", "null"]}
+
+
+class Route(NamedTuple):
+    """One path and method. `rows` None: it takes no body."""
+
+    method: str
+    path: str
+    title: str
+    rows: tuple[Row, ...] | None = None
+    answer: dict[str, Any] = _OBJECT
+    """The JSON schema of its body."""
+    streamed: str = ""
+    """The content type of a stream, where there is one."""
+    content: str = JSON
+    statuses: tuple[int, ...] = (200,)
+
+
+def _object(**properties: dict[str, Any]) -> dict[str, Any]:
+    """With exactly these keys at least."""
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _word(word: str) -> dict[str, Any]:
+    return {"const": word}
+
+
+def _items(schema: dict[str, Any], at_least: int = 0) -> dict[str, Any]:
+    return {"type": "array", "items": schema, "minItems": at_least}
+
+
+_USAGE = _object(prompt_tokens=_COUNT, completion_tokens=_COUNT, total_tokens=_COUNT)
+_COMMON = {"id": _STRING, "created": _COUNT, "model": _STRING, "usage": _USAGE}
+_CHAT_CHOICE = _object(
+    index=_COUNT,
+    message=_object(role=_word("assistant"), content={"type": ["string", "null"]}, refusal={"type": "null"}),
+    logprobs=_NULLABLE,
+    finish_reason={"enum": ["stop", "length", "tool_calls"]},
+)
+_CHOICE = _object(index=_COUNT, text=_STRING, logprobs=_NULLABLE, finish_reason={"enum": ["stop", "length"]})
+_CHAT = _object(**_COMMON, object=_word("chat.completion"), choices=_items(_CHAT_CHOICE, 1))
+_COMPLETION = _object(**_COMMON, object=_word("text_completion"), choices=_items(_CHOICE, 1))
+_RESPONSE = _object(
+    id=_STRING,
+    object=_word("response"),
+    created_at=_COUNT,
+    status={"enum": ["completed", "incomplete"]},
+    model=_STRING,
+    output=_items(_object(id=_STRING, type=_STRING), 1),
+    usage=_object(input_tokens=_COUNT, output_tokens=_COUNT, total_tokens=_COUNT),
+)
+_MESSAGE = _object(
+    id=_STRING,
+    type=_word("message"),
+    role=_word("assistant"),
+    model=_STRING,
+    content=_items(_object(type=_STRING), 1),
+    stop_reason={"enum": ["end_turn", "max_tokens", "stop_sequence", "tool_use"]},
+    stop_sequence={"type": ["string", "null"]},
+    usage=_object(input_tokens=_COUNT, output_tokens=_COUNT),
+)
+_TOKENS = _object(tokens=_LIST)
+_TEXT_OF = _object(prompt=_STRING, content=_STRING)
+_OLLAMA = {"model": _STRING, "created_at": _STRING, "done": {"type": "boolean"}}
+_MODEL = _object(id=_STRING, object=_STRING)
+_MODELS = _object(object=_word("list"), data=_items(_MODEL))
+_TAGS = _object(models=_items(_object(name=_STRING, model=_STRING)))
+_STATUS = _object(status=_STRING)
+
+ROUTES = (
+    Route("POST", "/v1/chat/completions", "Chat completions (OpenAI)", openai_rows.CHAT, _CHAT, EVENTS),
+    Route("POST", "/v1/completions", "Completions (OpenAI)", openai_rows.COMPLETIONS, _COMPLETION, EVENTS),
+    Route("POST", "/v1/responses", "Responses (OpenAI)", openai_rows.RESPONSES, _RESPONSE, EVENTS),
+    Route("GET", "/v1/responses/{response}", "A response that is kept", None, _RESPONSE),
+    Route(
+        "DELETE",
+        "/v1/responses/{response}",
+        "Forget a response",
+        None,
+        _object(id=_STRING, deleted=_word(True)),  # type: ignore[arg-type]
+    ),
+    Route("POST", "/v1/messages", "Messages (Anthropic)", anthropic_rows.MESSAGES, _MESSAGE, EVENTS),
+    Route(
+        "POST",
+        "/v1/messages/count_tokens",
+        "Tokens of messages (Anthropic)",
+        anthropic_rows.COUNT,
+        _object(input_tokens=_COUNT),
+    ),
+    Route("GET", "/v1/models", "Models, for the clients of both", None, _MODELS),
+    Route("GET", "/v1/models/{model}", "One model", None, _MODEL),
+    Route("POST", "/tokenize", "Token ids (vLLM, llama.cpp)", token_rows.TOKENIZE, _TOKENS),
+    Route("POST", "/detokenize", "The text of token ids", token_rows.DETOKENIZE, _TEXT_OF),
+    Route("POST", "/apply-template", "A rendered conversation", token_rows.TEMPLATE_OF, _TEXT_OF),
+    Route("POST", "/api/chat", "Chat (Ollama)", ollama_rows.CHAT, _object(**_OLLAMA, message=_OBJECT), LINES),
+    Route(
+        "POST",
+        "/api/generate",
+        "Generate (Ollama)",
+        ollama_rows.GENERATE,
+        _object(**_OLLAMA, response=_STRING),
+        LINES,
+    ),
+    Route("POST", "/api/show", "One model (Ollama)", ollama_rows.SHOW, _object(model_info=_OBJECT)),
+    Route("GET", "/api/tags", "Models (Ollama)", None, _TAGS),
+    Route("GET", "/api/ps", "Loaded models (Ollama)", None, _TAGS),
+    Route("GET", "/api/version", "The version of Ollama's routes", None, _object(version=_STRING)),
+    Route("GET", "/api/v0/models", "Models (LM Studio)", None, _MODELS),
+    Route("GET", "/api/v0/models/{model}", "One model (LM Studio)", None, _MODEL),
+    Route(
+        "POST", "/api/v0/chat/completions", "Chat completions (LM Studio)", openai_rows.CHAT, _CHAT, EVENTS
+    ),
+    Route(
+        "POST", "/api/v0/completions", "Completions (LM Studio)", openai_rows.COMPLETIONS, _COMPLETION, EVENTS
+    ),
+    Route("GET", "/health", "The process runs", None, _STATUS),
+    Route("GET", "/health/live", "The process runs", None, _STATUS),
+    Route("GET", "/health/ready", "Every model has a ready worker", None, _STATUS, statuses=(200, 503)),
+    Route("GET", "/ping", "The process runs", None, _STATUS),
+    Route("GET", "/version", "The version", None, _object(version=_STRING)),
+    Route("GET", "/metrics", "Figures for Prometheus", None, _STRING, content=TEXT),
+    Route("GET", "/openapi.json", "This description", None, _object(openapi=_STRING, paths=_OBJECT)),
+)
