@@ -108,7 +108,8 @@ async def _run(engine: TimedEngine, clock: Clock, streams: int, steps: int) -> l
     await until(WARM + steps)
     spent = clock.since(before)
     wall, loop = time.perf_counter() - wall, time.thread_time() - loop
-    core.abandon("measured")
+    for request_id in had:
+        core.abort("gw", request_id)
     await core.ended()
     parts = (
         spent.choosing,

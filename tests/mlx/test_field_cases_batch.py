@@ -9,6 +9,8 @@ import pytest
 
 from tests.mlx.random_model import SMALL as VOCABULARY
 from tests.mlx.random_model import random_model
+from tests.mlx.test_batch import POISON
+from tests.mlx.test_batch import make as faulty
 from worker.engine.prefill import pieces
 from worker.engine.sequence import Event, Sequence
 from worker.engine.settings import SamplingSettings
@@ -97,19 +99,22 @@ def test_fc_48_streams_go_on_while_long_prompts_are_read_one_after_the_other(net
         batch.add(long)
         batch.step()
         while not long.emitted:
-            piece = pieces(batch.prefill_rate.value, decoding=True).of_one
+            budget = pieces(batch.prefill_rate.value, decoding=True)
             had, unread = len(stream.emitted), batch.prefill_tokens
             batch.step()
             steps += 1
             assert len(stream.emitted) == had + 1
-            assert unread - batch.prefill_tokens <= piece
+            assert unread - batch.prefill_tokens <= (
+                budget.of_one if unread > budget.of_whole else budget.of_whole  # the end comes at once
+            )
         assert longest + steps <= 1.5 * longest  # tokens computed until its first, against alone
     batch.remove(stream)
 
 
 @pytest.mark.parametrize("rate", [0.0, 50.0, 1000.0, 1e6])
-def test_fc_48_a_piece_of_a_prompt_takes_a_quarter_of_a_second_at_most_or_is_tiny(rate):
+def test_fc_48_a_piece_of_a_prompt_takes_a_quarter_of_a_second_at_most_its_end_one_or_both_are_tiny(rate):
     assert pieces(rate, decoding=True).of_one <= max(32, rate * 0.25)
+    assert pieces(rate, decoding=True).of_whole <= max(128, rate)
 
 
 # FC-86: answer depends on the neighbour's length
@@ -146,3 +151,23 @@ def test_fc_86_an_answer_does_not_depend_on_its_neighbours_length(network, lengt
     batch.add(again)  # the batch was empty and fills again
     run(batch)
     assert again.emitted == asked.emitted
+
+
+# FC-05: one raised error becomes a hot error loop
+def test_fc_05_a_request_that_fails_every_step_is_ended_alone_with_few_words(network, caplog):
+    batch = faulty(network)
+    bad = request("bad")
+    bad.prompt[3] = POISON
+    clean = [request("R1"), request("R2")]
+    for each in clean:
+        each.prompt[:] = [token % POISON for token in each.prompt]
+        batch.add(each)
+    batch.add(bad)
+    errors, steps = {}, 0
+    while batch.has_work:
+        steps += 1
+        errors.update({owner.request_id: event.error for owner, event in batch.step() if event.error})
+        assert steps < 300
+    assert set(errors) == {"bad"}
+    assert [len(each.emitted) for each in clean] == [64, 64]
+    assert 0 < len(caplog.records) <= 4  # one a failed step

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from worker.engine.prefill import pieces
 from worker.engine.sequence import Sequence
 
-SHARE = 0.04
+SHARE = 0.02
 """Of the time that the reading takes, so much is waited for others."""
-LONGEST_S = 0.15
+LONGEST_S = 0.1
 
 
 def patience_s(lengths: list[int], rate: float, places: int) -> float:
