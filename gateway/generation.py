@@ -104,7 +104,6 @@ class Generation:
         if choices.gone:
             raise client_closed()
         headers = self._dialect.stream_headers + _origin(choices, reply)
-        choices.writing(reply.cut)
         await reply.send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._write_events(
             _News(self._dialect.writer(asked, _identity(asked, choices, reply)), choices), reply
