@@ -17,6 +17,7 @@ import bench_peers
 import bench_prefix
 import bench_profile
 import bench_sampling
+import bench_structured
 
 BENCHES = {
     "gateway": bench_gateway,
@@ -26,6 +27,7 @@ BENCHES = {
     "prefix": bench_prefix,
     "profile": bench_profile,
     "sampling": bench_sampling,
+    "structured": bench_structured,
 }
 
 

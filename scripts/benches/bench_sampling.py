@@ -17,7 +17,7 @@ from typing import Any
 from measure import compare, machine
 
 from protocol.addresses import models_folder
-from worker.engine.loading import Loader
+from worker.engine.loading import LoadedModel, Loader
 from worker.engine.sequence import Sequence
 from worker.engine.settings import SamplingSettings
 
@@ -47,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(_folder: Path, options: argparse.Namespace) -> None:
-    network = _network()
+    network = load().network
     print(machine())
     for streams, kind in itertools.product(options.streams, options.kinds):
         compare(
@@ -88,10 +88,10 @@ def _no(_event: object) -> None:
     """Nobody listens."""
 
 
-def _network() -> Any:
+def load() -> LoadedModel:
     loader = Loader(None, models_folder(os.environ), None)
     for _piece in loader.pieces():
         pass
     if loader.result is None:
         raise RuntimeError("the embedded model is not loaded")
-    return loader.result.network
+    return loader.result

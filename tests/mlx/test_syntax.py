@@ -12,9 +12,12 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper, load
 from tests.faults.small_model import make_model
 from worker.engine.base import run_blocking_startup_work
 from worker.engine.batched import BatchedEngine
+from worker.engine.shape import Function, Shape
+from worker.engine.structured import for_tokenizer
 from worker.engine.syntax import configured, of_tokenizer, special_marks
 from worker.parsers.base import REASONING, TEXT, TOOL, Channel, Syntax
 from worker.parsers.channels import Channels
+from worker.parsers.constrained import constrained
 
 NAMES = [found.name for found in pkgutil.iter_modules(mlx_lm.tool_parsers.__path__)]
 ARGUMENTS = {"path": "a", "count": 2}
@@ -186,3 +189,30 @@ def test_a_model_with_tools_and_reasoning_on_the_real_engine(tmp_path):
             await engine.stop()
 
     asyncio.run(case())
+
+
+@pytest.mark.parametrize("kind", ["special", "plain"])
+def test_marks_of_a_grammar_are_the_models_own_tokens_where_these_are_special(tmp_path, kind):
+    marks = ("<tool_call>", "</tool_call>", "<think>", "</think>")
+    template = "{# <tool_call> tool_call.name #}"
+    made = tokenizer(tmp_path, template, **{kind: marks})
+    syntax = constrained(of_tokenizer(made), calls=True)
+    assert (syntax.marks(TOOL), syntax.marks(REASONING)) == (marks[:2], marks[2:])
+    grammars = for_tokenizer(made, 1100, list(made.eos_token_ids))
+    shape = Shape(
+        functions=(Function("f", {"type": "object", "properties": {}, "additionalProperties": False}),)
+    )
+    call = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+    for in_reasoning, text in (
+        (False, call),
+        (False, f"<think>hm</think>\n\n{call}"),
+        (True, f"hm</think>{call}"),
+    ):
+        ids = made.encode(text, add_special_tokens=False)
+        assert made.get_added_vocab()["<tool_call>"] in ids
+        guide = grammars.guide(shape, syntax, in_reasoning=in_reasoning)
+        guide.advance(ids)
+        assert guide.over
+        channels = Channels(syntax, TOOLS, in_reasoning=in_reasoning)
+        parts = [part for part in (*channels.feed(text), *channels.flush()) if part.channel is Channel.CALL]
+        assert [(part.name, part.text) for part in parts] == [("f", "{}")]

@@ -1,0 +1,100 @@
+"""Where an answer is in its grammar follows from its tokens, however one got there."""
+
+import contextlib
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worker.engine.output import PromptError
+from worker.engine.shape import Form, Shape
+from worker.parsers.base import Syntax
+from worker.parsers.constrained import constrained
+
+pytest.importorskip("llguidance")
+
+from worker.engine.structured import END_OF_BYTES, for_bytes
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"enum": ["ä", "b"]}, "n": {"type": "integer"}},
+    "required": ["a"],
+}
+ANSWER = '{"a": "ä", "n": -12}'.encode()
+GRAMMARS = for_bytes()
+
+
+def guide(schema=SCHEMA, field="here"):
+    return GRAMMARS.guide(Shape(Form("json", schema, field)), constrained(Syntax(), calls=False))
+
+
+def allowed(found):
+    return np.flatnonzero(np.unpackbits(found.allowed().view(np.uint8), bitorder="little")).tolist()
+
+
+def fresh(known):
+    found = guide()
+    found.advance(ANSWER[:known])
+    return allowed(found)
+
+
+@given(st.lists(st.integers(0, len(ANSWER)), max_size=8))
+def test_it_goes_to_any_place_from_any_other(places):
+    moved = guide()
+    for place in places:
+        moved.advance(ANSWER[:place])
+        assert allowed(moved) == fresh(place)
+
+
+def test_it_leaves_a_draft_that_was_not_taken():
+    moved = guide()
+    moved.advance(b'{"a": "b"}')
+    assert moved.over
+    moved.advance('{"a": "ä"'.encode())
+    assert not moved.over
+    assert ord("}") in allowed(moved)
+
+
+def test_only_the_end_is_left_behind_the_end_and_what_follows_is_not_looked_at():
+    found = guide()
+    found.advance(b'{"a": "b"}')
+    assert (found.over, allowed(found)) == (True, [END_OF_BYTES])
+    for further in (b"x", b"xyz", b""):
+        found.advance(b'{"a": "b"}' + further)
+        assert (found.over, allowed(found)) == (True, [END_OF_BYTES])
+    found.advance([*b'{"a": "b"}', END_OF_BYTES, END_OF_BYTES])
+    assert allowed(found) == [END_OF_BYTES]
+
+
+def test_what_is_not_of_the_form_is_refused_by_name():
+    found = guide(field="response_format")
+    with pytest.raises(PromptError, match="response_format") as caught:
+        found.advance(b'{"a": "c')
+    assert caught.value.param == "response_format"
+    with pytest.raises(PromptError):
+        found.allowed()
+
+
+def test_white_space_is_bounded():
+    found = guide()
+    found.advance(b'{ "a":\n   "b"')
+    with pytest.raises(PromptError):
+        found.advance(b'{ "a":\n   "b"  ')
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "pattern": "(a{1,10000}){1,10000}"},
+        {"enum": ["x" * 50 + str(number) for number in range(10_000)]},
+        {"properties": {f"p{n}": {"type": "string", "pattern": "(x+x+)+y.*z{3,40}"} for n in range(500)}},
+        json.loads('{"items":' * 400 + "{}" + "}" * 400),
+    ],
+    ids=["nested repetitions", "many choices", "many patterns", "deep"],
+)
+def test_what_nobody_means_takes_a_moment_at_most(schema):
+    """The preparation thread serves everybody. (A test has a minute.)"""
+    with contextlib.suppress(PromptError):
+        assert allowed(guide(schema))
