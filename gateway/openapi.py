@@ -86,7 +86,7 @@ def _operation(route: Route) -> dict[str, Any]:
         str(status): _response(route.content, route.answer, "the answer") for status in route.statuses
     }
     if route.streamed:
-        responses["200"]["content"][route.streamed] = {"schema": _STRING}
+        responses["200"]["content"][route.streamed] = {}
     for status in statuses(shape):
         schema = {"$ref": f"#/components/schemas/{shape.value}_error"}
         responses.setdefault(str(status), _response(JSON, schema, "an error"))

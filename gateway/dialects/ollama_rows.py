@@ -11,8 +11,9 @@ from gateway.dialects.openai_rows import (
     SEED,
     STOP,
     TOOLS,
+    WORD,
 )
-from gateway.dialects.table import ARRAY, FLAG, INTEGER, OBJECT, STRING, Row, ignored, refused
+from gateway.dialects.table import ARRAY, FLAG, INTEGER, OBJECT, STRING, Row, ignored, items, keys, refused
 
 NUM_PREDICT = Row("num_predict", INTEGER, "below 1: as many as fit", low=-2, high=MOST)
 OPTIONS = (
@@ -36,7 +37,16 @@ _SHARED = (
     *ignored("keep_alive", "truncate", "shift", "logprobs", "top_logprobs"),
 )
 
-CHAT = (*_SHARED, Row("messages", ARRAY, "at least one", required=True), *TOOLS)
+_ROLES = {"enum": ["system", "user", "assistant", "tool"]}
+_MESSAGES = Row(
+    "messages",
+    ARRAY,
+    "at least one",
+    required=True,
+    schema=items(keys("role", role=_ROLES, content=WORD), at_least=1),
+)
+
+CHAT = (*_SHARED, _MESSAGES, *TOOLS)
 GENERATE = (
     *_SHARED,
     Row("prompt", STRING),

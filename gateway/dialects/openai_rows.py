@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
-from gateway.dialects.table import ARRAY, FLAG, INTEGER, NUMBER, OBJECT, STRING, Row, ignored, refused
+from typing import Any
+
+from gateway.dialects.table import (
+    ARRAY,
+    FLAG,
+    INTEGER,
+    NUMBER,
+    OBJECT,
+    STRING,
+    Row,
+    ignored,
+    items,
+    keys,
+    refused,
+)
 
 MOST = 2**63 - 1
+WORD: dict[str, Any] = {"type": "string"}
+TOKEN_ID: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
+TOKEN_IDS = {"type": "array", **items(TOKEN_ID, at_least=1)}
+CONTENT: dict[str, Any] = {"anyOf": [WORD, {"type": "array", **items(keys("type", type=WORD))}]}
+_NAMED = keys("name", name={"type": "string", "minLength": 1}, parameters={"type": "object"})
+_TOOL = keys("type", "function", type=WORD, function=_NAMED)
+_ROLES = {"enum": ["system", "developer", "user", "assistant", "tool", "function"]}
 MAX_TOKENS = Row("max_tokens", INTEGER, "as many as fit, if absent", low=1, high=MOST)
 MAX_COMPLETION_TOKENS = Row("max_completion_tokens", INTEGER, "wins over max_tokens", low=1, high=MOST)
 NUMBERS = (
@@ -21,14 +42,22 @@ NUMBERS = (
 TOP_K = Row("top_k", INTEGER, "0 and -1 switch it off", low=-1, high=MOST)
 MIN_TOKENS = Row("min_tokens", INTEGER, "at most max_tokens", low=0, high=MOST)
 REPETITION_CONTEXT = Row("repetition_context_size", INTEGER, "0: all tokens", low=0, high=MOST)
-STOP = Row("stop", ("string", "array"), "up to 1,024 strings; empty ones are left out")
+STOP = Row("stop", ("string", "array"), "up to 1,024 strings; empty ones are left out", schema=items(WORD))
 SAMPLING = (
     *NUMBERS,
     TOP_K,
     MIN_TOKENS,
     REPETITION_CONTEXT,
-    Row("logit_bias", OBJECT, "of token ids, -100 to 100"),
-    Row("stop_token_ids", ARRAY),
+    Row(
+        "logit_bias",
+        OBJECT,
+        "of token ids, -100 to 100",
+        schema={
+            "propertyNames": {"pattern": "^[0-9]{1,6}$"},
+            "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
+        },
+    ),
+    Row("stop_token_ids", ARRAY, schema=items(TOKEN_ID)),
     Row("ignore_eos", FLAG),
 )
 SEED = Row("seed", INTEGER, "the sign of a negative one is dropped", low=-(2**63), high=MOST)
@@ -55,13 +84,13 @@ FORMATS = (
     Row("structured_outputs", OBJECT, "vLLM: one of json, regex, choice, grammar, json_object"),
     Row("guided_json", ("string", "object"), "vLLM"),
     Row("guided_regex", STRING, "vLLM"),
-    Row("guided_choice", ARRAY, "vLLM"),
+    Row("guided_choice", ARRAY, "vLLM", schema=items({**WORD, "minLength": 1}, at_least=1)),
     Row("guided_grammar", STRING, "vLLM"),
     Row("json_schema", ("string", "object"), "llama.cpp"),
     Row("grammar", STRING, "llama.cpp"),
 )
 TOOLS = (
-    Row("tools", ARRAY, "functions, 128 at most; other kinds are left out; [] is none"),
+    Row("tools", ARRAY, "functions, 128 at most; other kinds are left out; [] is none", schema=items(_TOOL)),
     Row("tool_choice", ("string", "object"), "auto, none, required, a function, allowed_tools"),
     Row("parallel_tool_calls", FLAG, "false: one call at most"),
 )
@@ -74,7 +103,13 @@ TEMPLATE = (
     Row("continue_final_message", FLAG, "not with add_generation_prompt"),
     Row("chat_template_kwargs", OBJECT, "further variables of the chat template; wins"),
 )
-MESSAGES = Row("messages", ARRAY, "at least one", required=True)
+MESSAGES = Row(
+    "messages",
+    ARRAY,
+    "at least one",
+    required=True,
+    schema=items(keys("role", "content", role=_ROLES, content=CONTENT), at_least=1),
+)
 _SERVICE = (
     *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"),
     *("prompt_cache_retention", "prompt_cache_options", "moderation"),
@@ -108,7 +143,13 @@ CHAT = (
 )
 COMPLETIONS = (
     MODEL,
-    Row("prompt", ("string", "array"), "texts, token ids, or lists of these", required=True),
+    Row(
+        "prompt",
+        ("string", "array"),
+        "texts, token ids, or lists of these",
+        required=True,
+        schema=items(WORD, TOKEN_ID, TOKEN_IDS, at_least=1),
+    ),
     STREAM,
     STREAM_OPTIONS,
     Row("max_tokens", INTEGER, "16 if absent; 0 only with echo: the prompt is scored", low=0, high=MOST),
@@ -126,7 +167,12 @@ COMPLETIONS = (
 )
 RESPONSES = (
     MODEL,
-    Row("input", ("string", "array"), "items of unknown kinds are left out; none at all is a probe"),
+    Row(
+        "input",
+        ("string", "array"),
+        "items of unknown kinds are left out; none at all is a probe",
+        schema=items(keys("role", "content", role=_ROLES, content=CONTENT), {"type": "object"}),
+    ),
     Row("instructions", STRING),
     Row("previous_response_id", STRING, "of a response that this gateway still keeps"),
     STREAM,
@@ -137,7 +183,7 @@ RESPONSES = (
     *SAMPLING,
     STOP,
     TOP_LOGPROBS,
-    Row("include", ARRAY, "message.output_text.logprobs; others are passed over"),
+    Row("include", ARRAY, "message.output_text.logprobs; others are passed over", schema=items(WORD)),
     Row("tools", ARRAY, "function, custom, namespace; those that the vendor runs are left out"),
     Row("tool_choice", ("string", "object"), "auto, none, required, a tool; others count as auto"),
     Row("parallel_tool_calls", FLAG, "false: one call at most"),

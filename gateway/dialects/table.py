@@ -38,6 +38,8 @@ class Row(msgspec.Struct, frozen=True):
     required: bool = False
     rows: tuple[Row, ...] = ()
     """Those of an object."""
+    schema: dict[str, Any] = {}
+    """What else is to be said of it in JSON schema."""
 
     def integer(self, fields: Fields, low: int | None = None) -> int | None:
         """None where absent. Raises `InvalidRequestError`."""
@@ -59,6 +61,16 @@ INTEGER = ("integer",)
 NUMBER = ("number",)
 ARRAY = ("array",)
 OBJECT = ("object",)
+
+
+def items(*schemas: dict[str, Any], at_least: int = 0) -> dict[str, Any]:
+    """Of an array whose items are any of these."""
+    return {"items": schemas[0] if len(schemas) == 1 else {"anyOf": [*schemas]}, "minItems": at_least}
+
+
+def keys(*required: str, **properties: dict[str, Any]) -> dict[str, Any]:
+    """Of an object with these keys."""
+    return {"type": "object", "properties": properties, "required": [*required]}
 
 
 def ignored(*names: str) -> tuple[Row, ...]:
@@ -90,12 +102,10 @@ def _schema(row: Row) -> dict[str, Any]:
     schema["type"] = row.types[0] if row.required and len(row.types) == 1 else [*row.types]
     if not row.required:
         schema["type"] = [*row.types, "null"]
-    if "array" in row.types:
-        schema["items"] = {}
     if row.low is not None:
         schema["exclusiveMinimum" if row.above else "minimum"] = row.low
     if row.high is not None:
         schema["maximum"] = row.high
     if row.default is not None:
         schema["default"] = row.default
-    return schema
+    return schema | row.schema

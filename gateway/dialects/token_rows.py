@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.dialects.openai_rows import MODEL, TEMPLATE, TOOLS
-from gateway.dialects.table import ARRAY, FLAG, STRING, Row
+from gateway.dialects.openai_rows import MESSAGES, MODEL, TEMPLATE, TOKEN_ID, TOOLS
+from gateway.dialects.table import ARRAY, FLAG, STRING, Row, items
 
 _CONVERSATION = (*TOOLS, *TEMPLATE)
 
@@ -18,5 +18,5 @@ TOKENIZE = (
     Row("with_pieces", FLAG, "of content"),
     *_CONVERSATION,
 )
-DETOKENIZE = (MODEL, Row("tokens", ARRAY, "token ids", required=True))
-TEMPLATE_OF = (MODEL, Row("messages", ARRAY, "at least one", required=True), *_CONVERSATION)
+DETOKENIZE = (MODEL, Row("tokens", ARRAY, "token ids", required=True, schema=items(TOKEN_ID)))
+TEMPLATE_OF = (MODEL, MESSAGES, *_CONVERSATION)
