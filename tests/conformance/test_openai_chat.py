@@ -123,7 +123,9 @@ def test_fc66_system_texts_wherever_they_stand_become_one_at_the_head(cluster: C
     assert told.count("<|im_start|>system") == 1
 
 
-@pytest.mark.parametrize("arguments", ["{", "", None, "[1]", {"a": 1}, "\\d+"])
+@pytest.mark.parametrize(
+    "arguments", ["{", "", None, "[1]", {"a": 1}, "\\d+", '{"a": "\\ud800"}', '{"a": NaN}']
+)
 def test_fc69_whatever_was_called_can_be_sent_back(cluster: Cluster, arguments: Any):
     call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": arguments}}
     history = [user("hi"), {"role": "assistant", "content": None, "tool_calls": [call]}]

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from worker.marks import MarkFinder
 from worker.parsers.base import BODY, HEAD, REASONING, TEXT, TOOL, Channel, Part, Syntax, Tools
 
+_MOST_ENDS = 16
+"""So many end marks may stand in strings of one call: at each of them all of it is read again."""
 _QUOTE = re.compile(r'\\.|"', re.DOTALL)
 _CHANNELS = {
     TEXT: Channel.TEXT,
@@ -68,7 +70,7 @@ class Channels:
             calls = self._calls("".join(self._raw[1:]))
             if calls:
                 return [*parts, *calls]
-            parts += self._not_closed()
+            parts += [*self._not_closed(), *self._add(self._finder.flush())]
         if self._spaces:
             parts.append(Part(Channel.REASONING, self._spaces))
             self._spaces = ""
@@ -116,18 +118,17 @@ class Channels:
             self._enter(dict(self._syntax.edges[TOOL])[mark])
             return calls
         self._raw.append(mark)
-        if _in_string(body):
-            return []
-        return self._give_back("".join(self._raw))
+        if not _in_string(body):
+            return self._give_back("".join(self._raw))
+        return [] if self._raw.count(mark) < _MOST_ENDS else self._not_closed()
 
     def _not_closed(self) -> list[Part]:
-        """The answer ended inside a call that is none. Behind a mark that was taken for a string's
-        own, there may be others."""
+        """What is there of a call is none. Behind a mark that was taken for a string's own, there may
+        be others."""
         raw = "".join(self._raw)
         ends = [raw.find(mark) + len(mark) for mark, _state in self._syntax.edges[TOOL] if mark in raw]
         end = min(ends, default=len(raw))
-        rest = raw[end:]
-        return [*self._give_back(raw[:end]), *self.feed(rest), *self._add(self._finder.flush())]
+        return [*self._give_back(raw[:end]), *self.feed(raw[end:])]
 
     def _give_back(self, raw: str) -> list[Part]:
         self._enter(self._before)

@@ -39,7 +39,7 @@ def _as_call(found: Any) -> Call:
     name = found.get("name")
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
         raise ValueError("a call has no name that could be one")
-    arguments = found.get("arguments")
+    arguments = found.get("arguments", found.get("parameters"))  # as some families name them
     if isinstance(arguments, str):
         arguments = _loads(arguments) if arguments.strip() else {}
     if arguments is None:
@@ -60,7 +60,9 @@ def argument_object(text: str) -> dict[str, Any]:
         return {}
     try:
         value = _loads(text)
-    except ValueError:
+        if "\\u" in text:  # half a surrogate pair has no place in a prompt
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
         return {"input": text}
     if value is None:
         return {}

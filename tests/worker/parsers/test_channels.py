@@ -139,6 +139,18 @@ def test_a_string_that_does_not_end_hides_no_call_behind_it():
     assert told([f"{broken}\n{GOOD}"]) == [("text", broken + "\n"), ("call", "add", '{"a": 1}')]
 
 
+def test_end_marks_in_strings_are_bounded_and_hide_no_call_behind_them():
+    """A model in a loop writes thousands of them, and each would have all of the call read again."""
+    begun = '<tool_call>{"name": "f", "arguments": {"a": "'
+    loop = begun + "</tool_call>\\d" * 20_000
+    assert told([loop[at : at + 64] for at in range(0, len(loop), 64)]) == [("text", loop)]
+    few = begun + "</tool_call> " * 15 + '"}}</tool_call>'
+    assert [part[0] for part in told(list(few))] == ["call"]
+    many = begun + "</tool_call> " * 16
+    for cut in ([many + GOOD], list(many + GOOD)):
+        assert told(cut) == [("text", many), ("call", "add", '{"a": 1}')]
+
+
 def test_what_is_no_call_inside_of_reasoning_stays_reasoning():
     assert told(["<think>a <tool_call>?</tool_call> b</think>c"]) == [
         ("reasoning", "a <tool_call>?</tool_call> b"),

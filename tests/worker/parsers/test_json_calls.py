@@ -20,6 +20,7 @@ def read(text):
         ('{"name": "f"}', {}),
         ('\n {"name": "f", "arguments": null}\n', {}),
         ('{"name": "f", "arguments": ""}', {}),
+        ('{"name": "f", "parameters": {"a": 1}}', {"a": 1}),
         ('{"name": "f", "arguments": {"a": [1, {"b": "é"}]}}', {"a": [1, {"b": "é"}]}),
         (r'{"name": "f", "arguments": "{\"a\": 1}"}', {"a": 1}),
         ('{"name": "f", "arguments": {"a": "one\ntwo\t"}}', {"a": "one\ntwo\t"}),
@@ -57,6 +58,9 @@ def test_what_is_no_call(text):
         ("{", {"input": "{"}),
         ("[1]", {"input": [1]}),
         ('"text"', {"input": "text"}),
+        ('{"a": "\\ud800"}', {"input": '{"a": "\\ud800"}'}),
+        ('{"\\udc00": 1}', {"input": '{"\\udc00": 1}'}),
+        ('{"a": "\\ud83d\\ude00 \\u00e9"}', {"a": "😀 é"}),
         ("[" * 100_000, {"input": "[" * 100_000}),
     ],
 )
