@@ -17,6 +17,10 @@ DEFAULT_RETRY_AFTER_S = 1.0
 """Said with 429 and 503 where nothing better is known."""
 
 
+_MOST_RETRY_AFTER_S = 60.0
+"""Clients follow no longer one: some try at once instead, some never again."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """How one kind of error is answered."""
@@ -102,6 +106,8 @@ class Answer:
 
 def shape_of(path: str) -> Shape:
     """Which clients ask at a path (as `middleware.plain_path` leaves it)."""
+    if path.startswith("/api/v0/"):  # LM Studio's, which speak OpenAI's dialect
+        return Shape.OPENAI
     first = path.split("/", 2)[1] if path.startswith("/") else path
     return _SHAPES.get(first, Shape.OPENAI)
 
@@ -149,7 +155,8 @@ def render(error: ClusterError, shape: Shape = Shape.OPENAI, request_id: str = "
     body = msgspec.json.encode(error_object(error, shape, request_id))
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if failure.retry_after:
-        wait_s = DEFAULT_RETRY_AFTER_S if error.retry_after_s is None else max(0.001, error.retry_after_s)
+        wait_s = DEFAULT_RETRY_AFTER_S if error.retry_after_s is None else error.retry_after_s
+        wait_s = min(_MOST_RETRY_AFTER_S, max(0.001, wait_s))
         headers.append((b"retry-after", b"%d" % max(1, math.ceil(wait_s))))
         headers.append((b"retry-after-ms", b"%d" % math.ceil(wait_s * 1000)))
     if failure.never_retry:

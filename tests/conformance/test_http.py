@@ -11,6 +11,8 @@ import httpx
 import pytest
 
 from gateway import encodings
+from tests.conformance import spoken
+from tests.gateway.dialects.rules import LEAST, PARSERS
 from tests.integration.cluster import script
 
 pytestmark = pytest.mark.integration
@@ -112,15 +114,47 @@ def test_an_encoding_that_is_not_taken_is_named_with_those_that_are(
     assert "gzip" in message
 
 
-@pytest.mark.parametrize("path", GENERATION)
+@pytest.mark.parametrize("path", [*PARSERS, "/api/show", "/api/v0/chat/completions", "/api/v0/completions"])
 def test_fc_44_an_unknown_model_is_refused_at_once_with_the_names_that_are_served(
     http: httpx.Client, path: str
 ):
-    for name in ("nope", "org/any-model", "../../etc", "/etc", "", "x" * 10_000, MODEL + " ", "M:latest"):
-        answer = http.post(path, json=body_for(path, model=name))
-        assert answer.status_code == 404, name[:20]
-        assert MODEL in answer.json()["error"]["message"]
-    assert http.post(path, json=body_for(path, model=7)).status_code == 400
+    like = path.replace("/api/v0/", "/v1/")
+    names = ("nope", "org/any-model", "../../etc", "/etc", "x" * 10_000, MODEL + " ", "M:latest", "\u0000")
+    for name in (*names, *([""] if path.startswith("/v1") else [])):
+        answer = http.post(path, json={**LEAST.get(like, {}), "model": name})
+        assert answer.status_code == 404, (name, answer.text[:200])
+        error = answer.json()["error"]
+        assert MODEL in (error if isinstance(error, str) else error["message"])
+        if isinstance(error, dict) and "messages" not in path:
+            assert (error["code"], error["param"]) == ("model_not_found", "model")
+    for wrong in (7, None):  # here several are served
+        assert http.post(path, json={**LEAST.get(like, {}), "model": wrong}).status_code == 400
+
+
+BIASES: tuple[Any, ...] = (
+    {"AI": -100},
+    {"-1": 5},
+    {"99999999999": 1},
+    {"5": "x"},
+    {"5": 101},
+    {"5": []},
+    [],
+    "5",
+    5,
+)
+
+
+@pytest.mark.parametrize("path", spoken.ALL)
+def test_fc_12_a_bias_of_what_is_no_token_never_reaches_an_engine(http: httpx.Client, path: str):
+    text = script(tokens=["a"])
+    huge = {str(number): 1 for number in range(300_000)}
+    for bias in (*BIASES, huge):
+        fields = {"options": {"logit_bias": bias}} if path == spoken.OLLAMA else {"logit_bias": bias}
+        answer = http.post(path, json=spoken.body(path, text) | fields)
+        assert answer.status_code == 400, (str(bias)[:80], answer.text[:200])
+    raw = json.dumps(spoken.body(path, text) | fields).replace(json.dumps(huge), '{"5": 1e400}')
+    assert http.post(path, content=raw).status_code == 400
+    assert http.post(path, json=spoken.body(path, text, logit_bias={"5": 1})).status_code == 200
 
 
 @pytest.mark.parametrize("path", GENERATION)

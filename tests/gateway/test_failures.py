@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.failures import TABLE, Shape, render
+from gateway.failures import TABLE, Shape, render, shape_of
 from protocol.errors import ClusterError, ErrorCode, InvalidRequestError
 
 STATUSES = {
@@ -69,3 +69,23 @@ def test_the_conversation_of_a_response_is_its_input():
     found = json.loads(render(error, Shape.RESPONSES).body)["error"]
     assert (found["code"], found["param"]) == ("context_length_exceeded", "input")
     assert json.loads(render(error).body)["error"]["param"] == "messages"
+
+
+def test_no_client_is_told_to_wait_longer_than_it_will():
+    headers = dict(render(ClusterError(ErrorCode.MODEL_LOADING, "cold", retry_after_s=900)).headers)
+    assert (headers[b"retry-after"], headers[b"retry-after-ms"]) == (b"60", b"60000")
+
+
+@pytest.mark.parametrize(
+    ("path", "shape"),
+    [
+        ("/chat/completions", Shape.OPENAI),
+        ("/responses/x", Shape.RESPONSES),
+        ("/messages/count_tokens", Shape.ANTHROPIC),
+        ("/api/chat", Shape.OLLAMA),
+        ("/api/v0/models", Shape.OPENAI),
+        ("/nowhere", Shape.OPENAI),
+    ],
+)
+def test_each_path_has_the_errors_of_its_clients(path: str, shape: Shape):
+    assert shape_of(path) is shape
