@@ -46,6 +46,7 @@ def parse(body: bytes, store: ResponseStore) -> ResponseRequest:
     instructions = fields.text("instructions")
     lead = (ChatMessage(role="system", content=instructions),) if instructions else ()
     tools = parse_tools(fields)
+    allowed, choice = parse_tool_choice(fields, tools)
     budget = rows.MAX_OUTPUT_TOKENS.integer(fields)
     drawn = msgspec.structs.replace(sampling(fields, budget), logprobs=_logprobs(fields))
     parallel = fields.raw("parallel_tool_calls") is None or fields.flag("parallel_tool_calls")
@@ -55,8 +56,8 @@ def parse(body: bytes, store: ResponseStore) -> ResponseRequest:
         messages=lead + (turns or (ChatMessage(role="user"),)),  # without any input: a client's probe
         sampling=drawn,
         stream=fields.flag("stream"),
-        tools=tuple(tool.spec for tool in tools),
-        tool_choice=parse_tool_choice(fields, tools),
+        tools=tuple(tool.spec for tool in allowed),
+        tool_choice=choice,
         parallel_tool_calls=parallel,
         template_options=_template_options(fields),
         response_format=_format(fields),

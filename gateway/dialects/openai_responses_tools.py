@@ -71,21 +71,44 @@ def _tool(tool: Fields, namespace: str, *, custom: bool) -> Tool:
     return Tool(spec=spec, name=name, namespace=namespace, custom=custom)
 
 
-def parse_tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> str:
-    """Raises `ClusterError`. A choice of what is not here counts as `auto`."""
+def parse_tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], str]:
+    """The tools that may be called, and whether one must be. Raises `ClusterError`.
+
+    A choice of what is not here counts as `auto`.
+    """
     choice = fields.raw("tool_choice")
     if choice is None:
-        return "auto"
+        return tools, "auto"
     if isinstance(choice, str):
-        if choice not in ("auto", "none", "required"):
-            raise wrong_value("tool_choice", "must be auto, none, required or an object")
-        if choice == "required" and not tools:
-            raise wrong_value("tool_choice", "needs tools")
-        return choice
-    named = fields.object("tool_choice")
-    if named is None or named.text("type") not in ("function", "custom"):
-        return "auto"
+        return tools, _mode("tool_choice", choice, tools)
+    named = fields.object("tool_choice") or Fields({}, "tool_choice")
+    kind = named.text("type")
+    if kind == "allowed_tools":
+        return _allowed(named, tools)
+    if kind not in ("function", "custom"):
+        return tools, "auto"
     name = joined_name(named.text("namespace"), named.text("name") or "")
     if name not in [tool.spec.name for tool in tools]:
         raise wrong_value("tool_choice.name", f"is {name!r:.80}, which is not among the tools")
-    return f"named:{name}"
+    return tools, f"named:{name}"
+
+
+def _mode(path: str, wanted: str | None, tools: tuple[Tool, ...]) -> str:
+    if wanted not in ("auto", "none", "required"):
+        raise wrong_value(path, "must be auto, none, required or an object")
+    if wanted == "required" and not tools:
+        raise wrong_value(path, "needs tools")
+    return wanted
+
+
+def _allowed(choice: Fields, tools: tuple[Tool, ...]) -> tuple[tuple[Tool, ...], str]:
+    """Those of the tools that the choice lists. What it lists beside them does not exist here."""
+    names = set()
+    for index, value in enumerate(choice.items("tools") or []):
+        where = f"tool_choice.tools[{index}]"
+        if not isinstance(value, dict):
+            raise wrong_type(where, "an object", value)
+        listed = Fields(value, where)
+        names.add(joined_name(listed.text("namespace"), listed.text("name") or ""))
+    left = tuple(tool for tool in tools if tool.spec.name in names)
+    return left, _mode("tool_choice.mode", choice.text("mode") or "auto", left)

@@ -175,6 +175,9 @@ def test_a_prompt_tells_of_tools_that_its_template_has_no_place_for(engine, runn
         without = await ask(engine, question, 1)
         told = await ask(engine, question, 1, tools=[WEATHER], tool_choice="required")
         assert told.prompt_tokens > without.prompt_tokens + 30
+        turns = [{"role": "user", "content": question}]
+        counted = await engine.tokenize_chat(turns, [WEATHER], {}, pieces=False)
+        assert len(counted.ids) == told.prompt_tokens
 
     runner.run(scenario())
 

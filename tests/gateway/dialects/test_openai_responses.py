@@ -133,6 +133,16 @@ def test_tool_choices(choice: Any, found: str):
     assert asked(tools=[{"type": "function", "name": "f"}], tool_choice=choice).tool_choice == found
 
 
+def test_some_of_the_tools_may_or_must_be_called():
+    declared = [{"type": "function", "name": "f"}, {"type": "custom", "name": "g"}]
+    listed = [{"type": "custom", "name": "g"}, {"type": "web_search"}]
+    for mode in ("auto", "required"):
+        choice = {"type": "allowed_tools", "mode": mode, "tools": listed}
+        found = asked(tools=declared, tool_choice=choice)
+        assert ([tool.name for tool in found.tools], found.tool_choice) == (["g"], mode)
+        assert len(found.declared) == 2
+
+
 @pytest.mark.parametrize(
     ("fields", "param", "reason"),
     [
@@ -159,6 +169,12 @@ def test_tool_choices(choice: Any, found: str):
         ({"tools": [{"type": "function"}]}, "tools[0].name", "missing_required_parameter"),
         ({"tool_choice": "required"}, "tool_choice", "invalid_value"),
         ({"tool_choice": "x"}, "tool_choice", "invalid_value"),
+        (
+            {"tool_choice": {"type": "allowed_tools", "mode": "required", "tools": []}},
+            "tool_choice.mode",
+            "invalid_value",
+        ),
+        ({"tool_choice": {"type": "allowed_tools", "tools": [1]}}, "tool_choice.tools[0]", "invalid_type"),
         ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice.name", "invalid_value"),
         ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema", "missing_required_parameter"),
         ({"text": {"format": {"type": "x"}}}, "text.format.type", "invalid_value"),
