@@ -93,6 +93,26 @@ def test_fc68_what_a_parser_cannot_read_is_given_back(name, body):
         assert [isinstance(json.loads(part.text), dict) for part in rest] == [True]
 
 
+LOOPS = {
+    "gemma4": "call:read{path",
+    "glm47": "<arg_key>a</arg_key><arg_value>",
+    "kimi_k3": '<|open|>call tool="read" index="1"',
+    "laguna": "<arg_key>a</arg_key><arg_value>",
+    "longcat": "<longcat_arg_key>a</longcat_arg_key><longcat_arg_value>",
+    "muse_spark": "<atem:invoke n",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fc68_a_model_in_a_loop_is_text_at_once(name):
+    """Their patterns would look at it for minutes, while the worker is deaf."""
+    syntax = configured(Syntax(), name, None)
+    start = syntax.edges[TEXT][0][0]
+    end = syntax.edges[TOOL][0][0] if syntax.edges[TOOL] else ""
+    body = LOOPS.get(name, "{[<(") * 4000
+    assert "".join(part.text for part in told(syntax, f"{start}{body}{end}", 64)) == f"{start}{body}{end}"
+
+
 def tokenizer(tmp_path, template, *, special=(), plain=()):
     """The wrapper that mlx-lm makes of a small tokenizer with these further tokens."""
     folder = make_model(tmp_path / "m", template=template)

@@ -17,6 +17,17 @@ THINK = ("<think>", "</think>")
 HERMES = ("hermes", "json_tools")
 """Names of the form `<tool_call>{"name": …, "arguments": …}</tool_call>`, which needs no mlx-lm."""
 _PARSERS = "mlx_lm.tool_parsers"
+_BEGINNINGS = {
+    "gemma4": "call:",
+    "glm47": "<arg_key>",
+    "kimi_k3": "<|open|>call",
+    "laguna": "<arg_key>",
+    "longcat": "<longcat_arg_key>",
+    "muse_spark": "<atem:invoke",
+}
+"""From each of these, such parsers look for an end in all that follows."""
+_MOST_LOOKED_AT = 2_000_000
+"""Characters, each counted once for every beginning: less than a second's work."""
 
 
 def configured(found: Syntax, tool_parser: str | None, reasoning_parser: str | None) -> Syntax:
@@ -74,8 +85,11 @@ class _Reader:
 
     def __init__(self, parse: Callable[[str, Any], Any]) -> None:
         self.parse = parse
+        self._beginning = _BEGINNINGS.get(parse.__module__.rpartition(".")[2])
 
     def __call__(self, text: str, tools: Tools) -> list[Call]:
+        if self._beginning is not None and text.count(self._beginning) * len(text) > _MOST_LOOKED_AT:
+            raise ValueError("no tool call: a model in a loop")  # a worker would be busy for minutes
         try:
             found = self.parse(text, tools)
         except Exception as error:  # whatever its patterns make of a text that they do not fit
