@@ -7,7 +7,7 @@ built yet are refused by name, so that no setting is ever silently without effec
 from __future__ import annotations
 
 import tomllib
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 
@@ -251,10 +251,16 @@ def parse(text: str) -> ClusterConfig:
     try:
         config = msgspec.convert(raw, ClusterConfig)
     except msgspec.ValidationError as error:
-        raise ConfigError(explain(str(error), raw, _all_keys())) from error
+        raise ConfigError(explain(str(error), raw, _all_keys(), _choices())) from error
     config_rules.check(config)
     return config
 
 
 def _all_keys() -> set[str]:
     return {key for table in _Table.__subclasses__() for key in table.__struct_fields__}
+
+
+def _choices() -> dict[str, tuple[Any, ...]]:
+    """The values of the keys that take only some."""
+    fields = [field for table in _Table.__subclasses__() for field in msgspec.structs.fields(table)]
+    return {field.name: get_args(field.type) for field in fields if get_origin(field.type) is Literal}

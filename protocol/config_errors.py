@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 _ENTRY = re.compile(r"\$\.(workers|gateways)\[(\d+)\]")
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
+_NO_CHOICE = re.compile(r"Invalid enum value .* at `\$\S*\.(\w+)`")
 _ID_RULE = "an id has 1 to 32 letters, digits, '.', '_' or '-', and begins with a letter or a digit"
 
 
@@ -16,8 +17,12 @@ class ConfigError(ValueError):
     """The configuration cannot be used: what is wrong, where, and what to do."""
 
 
-def explain(complaint: str, raw: dict[str, Any], keys: Collection[str]) -> str:
-    """`complaint` is the decoder's, `raw` the tables as read, `keys` all that a table may contain."""
+def explain(
+    complaint: str, raw: dict[str, Any], keys: Collection[str], choices: Mapping[str, Collection[Any]]
+) -> str:
+    """`complaint` is the decoder's, `raw` the tables as read, `keys` all that a table may contain,
+    `choices` the values of those that take only some.
+    """
     words = [complaint]
     if (unknown := _UNKNOWN.search(complaint)) is not None:
         near = difflib.get_close_matches(unknown[1], keys, n=1)
@@ -26,6 +31,8 @@ def explain(complaint: str, raw: dict[str, Any], keys: Collection[str]) -> str:
         words = [_ID_RULE, complaint.partition(" - ")[2]]
     elif "`$.version`" in complaint or "field `version`" in complaint:
         words.append("this version of Studiofleet reads `version = 1`")
+    elif (key := _NO_CHOICE.search(complaint)) is not None:
+        words.append("write one of " + ", ".join(map(repr, choices.get(key[1], ()))))
     elif "got `str`" in complaint:
         words.append("write it without quotes")
     elif "`str`, got" in complaint:

@@ -26,6 +26,7 @@ from clusterctl.processes import (
     last_words,
     launch,
     size_of,
+    why_silent,
     write_record,
 )
 from clusterctl.supervision import Spec
@@ -94,7 +95,8 @@ class Children:
     def _bury(self, process_id: str, child: Child) -> Ended:
         del self._children[process_id]
         child.kill_group()
-        words = last_words(self._home.log(process_id), self._log_sizes.get(process_id, 0))
+        log = self._home.log(process_id)
+        words = last_words(log, self._log_sizes.get(process_id, 0)) or why_silent(log.parent)
         sweep_process(self._home, process_id)
         return Ended(process_id, child.pid, child.exit_code, describe_exit(child.exit_code, words))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from clusterctl import strays
 from clusterctl.admin import read_states
 from clusterctl.control import NAME, Reply, Request, SupervisorAbsentError, ask
 from clusterctl.launching import settled_environment
@@ -17,6 +17,7 @@ from clusterctl.ports import busy_port
 from clusterctl.processes import Record, is_running, last_words, launch_detached, read_record, size_of
 from clusterctl.progress import Outcome, judge, progress_lines
 from clusterctl.status import ClusterStatus, Sources, cluster_status
+from clusterctl.strays import supervisor_command
 from clusterctl.supervision import Phase
 from clusterctl.supervisor import FAREWELL, Supervisor
 from clusterctl.supervisor_process import TOO_LATE
@@ -60,7 +61,9 @@ def bring_up(home: Home, config_file: Path, config: ClusterConfig, environ: Mapp
     deadline = time.monotonic() + _ANSWER_S
     while True:
         reply = status_of(home)
-        if reply is None:
+        if reply is None and _waited_for_a_stray(home, config_file):
+            pass
+        elif reply is None:
             _refuse_busy_ports(home, config_file, config)
             _start_supervisor(home, config_file, environment)
         elif reply.stopping:
@@ -79,6 +82,7 @@ def bring_up(home: Home, config_file: Path, config: ClusterConfig, environ: Mapp
 
 def supervise_here(home: Home, config_file: Path, config: ClusterConfig, environ: Mapping[str, str]) -> bool:
     """Supervise in this process until SIGTERM or SIGINT; False when another does already."""
+    _waited_for_a_stray(home, config_file)
     if is_locked(home.lock(NAME)):
         return False
     _refuse_busy_ports(home, config_file, config)
@@ -119,8 +123,8 @@ def take_down(home: Home, config_file: Path, say: Say) -> bool:
             wait_until_down(home, say)
             return True
         # None answers: there is none, or it is just starting or ending.
-        if not is_locked(home.lock(NAME)):
-            ran = bool(running_records(home))
+        if not is_locked(home.lock(NAME)) and not _waited_for_a_stray(home, config_file):
+            ran = bool(running_records(home) or strays.running(home, config_file))
             with contextlib.suppress(LockHeldError):
                 Supervisor(home, config_file, os.environ).run(stop_at_once=True)
                 return ran
@@ -219,21 +223,39 @@ def refuse_another_file(reply: Reply, config_file: Path) -> None:
 def _refuse_busy_ports(home: Home, config_file: Path, config: ClusterConfig) -> None:
     running = running_records(home)
     for gateway in config.all_gateways:
-        if gateway.id not in running and busy_port(gateway.http):
+        if gateway.id in running or not busy_port(gateway.http):
+            continue
+        if gateway.id not in strays.running(home, config_file):
             raise RefusedError(
                 f"{gateway.http} is in use by another program; stop that, or give the gateway"
                 f" {gateway.id!r} another address: http = … in {config_file}"
             )
 
 
+def _waited_for_a_stray(home: Home, config_file: Path) -> bool:
+    """Whether a supervisor ran that does not hold its lock yet, or any more.
+
+    Raises `OperationError` when it stays like this: its lock is not the one that is there.
+    """
+    deadline = time.monotonic() + _ANSWER_S
+    waited = False
+    while not is_locked(home.lock(NAME)) and (pid := strays.running(home, config_file).get(NAME)):
+        waited = True
+        if time.monotonic() > deadline:
+            raise OperationError(
+                f"a supervisor of this home runs (pid {pid}), but its files in {home.run} were removed:"
+                f" kill -9 {pid}, and then: clusterctl down; clusterctl up"
+            )
+        time.sleep(POLL_S)
+    return waited
+
+
 def _start_supervisor(home: Home, config_file: Path, environment: Mapping[str, str]) -> None:
     """Return when a supervisor answers, this one or one that was faster. Raises `OperationError`."""
     log = home.logs / f"{NAME}.log"
     size = size_of(log)
-    program = [sys.executable, "-P", "-m", "clusterctl.supervisor_process"]
-    command = [*program, "--config", str(config_file), "--detach"]
     try:
-        pid, identity = launch_detached(command, environment, home.path, log)
+        pid, identity = launch_detached(supervisor_command(config_file), environment, home.path, log)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise OperationError(f"the supervisor cannot be started: {error}; see {log}") from error
     deadline = time.monotonic() + _ANSWER_S

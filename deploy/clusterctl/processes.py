@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ from clusterctl.identity import identity_of
 from protocol.logs import message_of
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_LEAST_FREE_BYTES = 64 * 1024
 _TAIL_BYTES = 8192
 _LINE_BYTES = 1000
 _FORK_S = 30.0
@@ -140,6 +142,12 @@ def last_words(log: Path, since: int) -> str:
     if not lines:
         return ""
     return _CONTROL.sub("", message_of(lines[-1]))[:_REASON_CHARACTERS]
+
+
+def why_silent(folder: Path) -> str:
+    """What kept a process from writing its last words there: a full disk; empty where nothing did."""
+    full = shutil.disk_usage(folder).free < _LEAST_FREE_BYTES
+    return f"the disk of {folder} is full; make room" if full else ""
 
 
 def last_lines(log: Path, count: int) -> tuple[str, ...]:

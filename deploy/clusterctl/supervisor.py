@@ -74,8 +74,11 @@ class Supervisor:
         With `stop_at_once`, only end what an earlier supervisor left running, whatever the
         configuration says. Raises `LockHeldError`, `ConfigError` and `OSError`.
         """
-        if not stop_at_once:
+        try:
             self._config = read_config(self._config_file)
+        except ConfigError:
+            if not stop_at_once:
+                raise
         take_orphans()
         private_folder(self._home.path)
         private_folder(self._home.run)

@@ -1,4 +1,5 @@
 import os
+import shutil
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from clusterctl.processes import (
     is_running,
     last_words,
     read_record,
+    why_silent,
     write_record,
 )
 
@@ -98,3 +100,10 @@ def test_another_file_is_no_record(tmp_path, content):
 
 def test_no_process_has_a_pid_that_does_not_exist():
     assert not is_running(2**22 + 1, "")
+
+
+def test_a_full_disk_is_why_a_process_said_nothing(tmp_path, monkeypatch):
+    assert why_silent(tmp_path) == ""
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: usage._replace(free=4096))
+    assert why_silent(tmp_path) == f"the disk of {tmp_path} is full; make room"

@@ -48,6 +48,11 @@ MISTAKES = {
         "engine 'fast' is unknown",
         "write one of",
     ),
+    "a choice misspelt": (
+        GATEWAY + WORKER + 'residency = "ondemand"',
+        "Invalid enum value 'ondemand'",
+        "write one of 'always', 'on_demand'",
+    ),
     "two models of one name": (
         GATEWAY + WORKER + OTHER + 'aliases = ["m"]',
         "the name 'm' stands for two models",
