@@ -14,7 +14,9 @@ from starlette.types import ASGIApp
 
 from gateway import openapi
 from gateway.cluster import Cluster
+from gateway.dialects import openai_rows
 from gateway.dialects.response_store import ResponseStore
+from gateway.dialects.table import Use
 from gateway.metrics import CONTENT_TYPE, Metrics
 from protocol import __version__
 from protocol.addresses import is_loopback
@@ -22,6 +24,10 @@ from protocol.errors import ClusterError, ErrorCode
 
 _CREATED = 0
 """When a model was made is not known; every gateway has to say the same."""
+
+
+_PARAMETERS = [row.name for row in openai_rows.CHAT if row.use is Use.HONOURED]
+"""As OpenRouter's clients look for them."""
 
 
 def json_response(value: object, status: int = 200) -> Response:
@@ -34,6 +40,7 @@ def model_object(cluster: Cluster, name: str, aliases: list[str]) -> dict[str, A
     card = next((view.card for view in workers), None)
     length = min((view.card.max_model_len for view in workers if view.card.max_model_len), default=None)
     state = cluster.catalog.state(name)
+    modalities = list(card.modalities) if card else ["text"]
     created = datetime.datetime.fromtimestamp(_CREATED, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "id": name,
@@ -51,10 +58,13 @@ def model_object(cluster: Cluster, name: str, aliases: list[str]) -> dict[str, A
         "max_model_len": length,
         "context_length": length,
         "max_context_length": length,
+        "max_output_tokens": length,
         "loaded_context_length": length if state == "loaded" else None,
         "state": state,
-        "input_modalities": list(card.modalities) if card else ["text"],
+        "input_modalities": modalities,
         "output_modalities": ["text"],
+        "architecture": {"input_modalities": modalities, "output_modalities": ["text"]},
+        "supported_parameters": _PARAMETERS,
         "meta": {"n_ctx": length, "n_ctx_train": length},
     }
 
