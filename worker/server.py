@@ -42,7 +42,7 @@ from worker.inquiries import Inquiries
 from worker.link import Link
 from worker.report import Report, capacity_of
 from worker.residence import Residence
-from worker.startup import ENGINE_STOP_S
+from worker.startup import ENGINE_STOP_S, understood
 from worker.tokenizing import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ class Server:
             residence.cancel()
         await asyncio.wait({residence})
         if not residence.cancelled() and (error := residence.exception()) is not None:
-            self._start_failed(error)
+            self._start_failed(understood(error))
         await leaving
         await self._finish()
 
@@ -153,8 +153,8 @@ class Server:
             logger.error("the model cannot be loaded: %s", error)
             self._leave(ExitCode.MISCONFIGURED, str(error))
             return
-        in_words = isinstance(error, ModelUnavailable)
-        logger.error("the engine could not be started: %s", error, exc_info=None if in_words else error)
+        trace = None if isinstance(error, ModelUnavailable) else error
+        logger.error("the engine could not be started: %s", error, exc_info=trace)
         self._leave(ExitCode.FAULT, f"the engine could not be started: {error}")
 
     async def _finish(self) -> None:

@@ -101,3 +101,10 @@ class Startup:
 def _wish(error: BaseException) -> RuntimeError:
     """Raised out of a task as it is, it would end the event loop in the middle of everything."""
     return RuntimeError(f"the engine wants the process to end: {error!r}")
+
+
+def understood(error: BaseException) -> BaseException:
+    """What made a start fail; where a requirement is missing, with the cure, as no other start would help."""
+    if isinstance(error, ModuleNotFoundError):
+        return ValueError(f"{error}; run: scripts/install, or install what the engine needs")
+    return error

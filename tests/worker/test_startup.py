@@ -9,7 +9,7 @@ from tests.integration.foreign_engines import BusyAtCall
 from worker.engine.base import EngineBusy
 from worker.engine.fake import FakeEngine
 from worker.engine.output import ModelUnavailable, StopRequested
-from worker.startup import Startup
+from worker.startup import Startup, understood
 
 
 class Watched(FakeEngine):
@@ -138,3 +138,12 @@ def test_a_load_of_an_engine_that_tells_no_progress_is_waited_for():
             time.sleep(0.6)
 
     start(Foreign("m"), stall_s=0.01)
+
+
+def test_a_requirement_that_is_missing_is_told_with_its_cure():
+    """After an update of the files alone, the environment lacks what they need."""
+    told = understood(ModuleNotFoundError("No module named 'x'"))
+    assert isinstance(told, ValueError)
+    assert str(told) == "No module named 'x'; run: scripts/install, or install what the engine needs"
+    fault = OSError("the disk is gone")
+    assert understood(fault) is fault
