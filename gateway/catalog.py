@@ -109,6 +109,11 @@ class Catalog:
             for view in there
         )
 
+    def takes_over(self, model: str) -> bool:
+        """Whether workers of the model can go on where another one was lost, and may."""
+        allowed = all(rule.takeover for rule in self.rules if rule.name == model)
+        return allowed and any(view.card.can_resume for view in self.workers_of(model))
+
     def state(self, model: str) -> Literal["loaded", "loading", "not-loaded"]:
         """As `/v1/models` shows it."""
         there = [view for view in self.workers_of(model) if view.connection]

@@ -33,6 +33,7 @@ def generates(asked: Asked, request_id: str, model: str, seed: int, time_left_s:
             response_format=asked.response_format,
             template_options=asked.template_options,
             time_left_s=time_left_s,
+            cache_key=asked.cache_key,
         )
         for number, prompt in enumerate(prompt for prompt in prompts for _ in range(asked.n))
     ]

@@ -148,13 +148,17 @@ class Cluster:
             "state": WorkerState.DRAINING if self.stopping else WorkerState.READY,
             "pid": os.getpid(),
             "version": __version__,
-            "streams": self.dispatcher.running,
-            "queued": self.dispatcher.queued,
+            "streams": self.dispatcher.flights.running,
+            "queued": len(self.dispatcher.waiting),
         }
-        queued = self.dispatcher.queued_by_model()
+        queued = self.dispatcher.waiting.counts()
         queues = [{"model": model, "waiting": waiting} for model, waiting in sorted(queued.items())]
         registry = self.registry
         workers = status.workers(
-            self.catalog.configured, registry.views(), registry.strangers.refusals(), now
+            self.catalog.configured,
+            registry.views(),
+            registry.strangers.refusals(),
+            lambda view: self.dispatcher.breakers.state(view, now),
+            now,
         )
         return {"gateways": [gateway], "workers": workers, "queues": queues}

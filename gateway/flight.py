@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -10,7 +11,7 @@ from typing import Protocol
 from gateway.queue import Ticket
 from gateway.registry import WorkerView
 from protocol.errors import ClusterError
-from protocol.messages import Delta, Finished, GatewayMessage, Generate, Started
+from protocol.messages import Delta, Deltas, Finished, GatewayMessage, Generate, Started
 
 
 class Sent(Enum):
@@ -55,16 +56,43 @@ class Flight:
     attempt: int = 0
     confirmed: bool = False
     sent_at: float = math.inf
+    affinity: bytes | None = None
+    """What its prompt begins with; requests of one key go to the same workers."""
     began: bool = False
-    """A delta came: from here on no other worker can take over."""
+    """A delta came: the client has seen a part of the answer."""
+    progressed: bool = False
+    """A delta came from the worker that has it now."""
+    emitted: array[int] = field(default_factory=lambda: array("q"))
+    """The tokens of all that came: another worker can go on from there."""
+    untraced: bool = False
+    """Something came that these tokens do not tell of."""
     ticket: Ticket | None = None
     """Its place in the line, kept when it leaves: who comes back stands where it stood."""
     tried: set[str] = field(default_factory=set)
     """Workers that were asked since it last stood in the line."""
     deaths: int = 0
     """Workers that died with it before it had any token."""
+    fruitless: int = 0
+    """Attempts that ended without a token."""
     engine_failures: int = 0
+    setback: ClusterError | None = None
+    """Why it had to leave its last worker."""
+    _traced: Deltas | None = None
+    """The last message that told tokens of it."""
 
     @property
     def request_id(self) -> str:
         return self.request.request_id
+
+    @property
+    def can_be_taken_over(self) -> bool:
+        return bool(self.emitted) and not self.untraced
+
+    def take(self, delta: Delta, message: Deltas) -> None:
+        """Note what came. The first delta of a step carries the ids of all that the step says."""
+        self.began = self.progressed = True
+        if delta.token_ids:
+            self.emitted.extend(delta.token_ids)
+            self._traced = message
+        elif self._traced is not message:
+            self.untraced = True

@@ -161,7 +161,7 @@ class Membership:
 
         They begin anew, and so does it: with its next word it is asked who it is.
         """
-        if self._dispatcher.requests_at(connection):
+        if self._dispatcher.flights.at(connection):
             self._drop(connection, now, died=False, why="it sent bytes that are no message")
 
     def _drop(self, connection: bytes, now: float, *, died: bool, why: str) -> None:
@@ -174,8 +174,8 @@ class Membership:
 
     def _abort_all(self, connection: bytes, *, by: bytes) -> None:
         """Have the worker end what it was sent on one connection, by a word on one of its connections."""
-        for request_id in self._dispatcher.requests_at(connection):
-            self._transport.send(by, Abort(request_id=request_id))
+        for flight in self._dispatcher.flights.at(connection):
+            self._transport.send(by, Abort(request_id=flight.request_id))
 
     def _leave(self, connection: bytes, now: float, *, died: bool, why: str, forget: bool = False) -> None:
         view = self._registry.leave(connection, why if died else "", forget=forget)
@@ -197,4 +197,5 @@ class Membership:
         for connection in self._registry.silent(now):
             self.lost(connection, now, "it is silent")
         self._registry.forget(now - FORGET_LOST_S, self._catalog.configured_ids())
+        self._dispatcher.breakers.forget([view.worker_id for view in self._registry.views()])
         self._dispatcher.tick(now)

@@ -72,8 +72,8 @@ class _ClusterCollector(Collector):
         waiting = GaugeMetricFamily(
             "vllm:num_requests_waiting", "Requests in the queue", labels=["model_name"]
         )
-        at_workers = self._cluster.dispatcher.running_by_model()
-        in_queue = self._cluster.dispatcher.queued_by_model()
+        at_workers = self._cluster.dispatcher.flights.running_by_model()
+        in_queue = self._cluster.dispatcher.waiting.counts()
         for model in self._cluster.catalog.models():
             running.add_metric([model], at_workers.get(model, 0))
             waiting.add_metric([model], in_queue.get(model, 0))

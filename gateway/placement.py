@@ -8,7 +8,8 @@ import random
 
 import msgspec
 
-from gateway import routing
+from gateway import affinity, routing
+from gateway.breaker import Breakers
 from gateway.flight import Flight, Sent, Transport
 from gateway.registry import Registry, WorkerView
 from protocol.config import ClusterConfig
@@ -21,11 +22,17 @@ class Placement:
     """Owns the aborts that could not be said yet."""
 
     def __init__(
-        self, config: ClusterConfig, registry: Registry, transport: Transport, rng: random.Random
+        self,
+        config: ClusterConfig,
+        registry: Registry,
+        breakers: Breakers,
+        transport: Transport,
+        rng: random.Random,
     ) -> None:
         self._routing = config.routing
         self._suspect_s = config.heartbeat.suspect_s
         self._registry = registry
+        self._breakers = breakers
         self._transport = transport
         self._rng = rng
         self._unsent_aborts: list[tuple[bytes, str]] = []
@@ -43,19 +50,30 @@ class Placement:
 
     def choose(self, flight: Flight, now: float) -> WorkerView | None:
         """The worker that it would be sent to."""
-        views = self._registry.views()
-        found = routing.candidates(views, flight.model, now, tried=flight.tried, suspect_s=self._suspect_s)
-        return routing.cheapest(found, self._rng)
+        ready = routing.replicas(self._registry.views(), flight.model)
+        if flight.began:
+            ready = [view for view in ready if view.card.can_resume]
+        sound = self._breakers.sound(ready, now)
+        free = routing.candidates(sound, now, tried=flight.tried, suspect_s=self._suspect_s)
+        if flight.affinity is not None and len(free) > 1:
+            free = affinity.best(affinity.ranked(flight.affinity, ready), free)
+        return routing.cheapest(free, self._rng)
 
     def _send(self, flight: Flight, worker: WorkerView, now: float) -> bool:
         left = None if math.isinf(flight.deadline) else max(0.0, flight.deadline - now)
-        message = msgspec.structs.replace(flight.request, attempt=flight.attempt, time_left_s=left)
+        message = msgspec.structs.replace(
+            flight.request,
+            attempt=flight.attempt,
+            time_left_s=left,
+            resume_token_ids=tuple(flight.emitted),
+        )
         sent = self._transport.send(worker.connection, message)
         if sent is Sent.OK:
             flight.connection = worker.connection
             flight.confirmed = False
             flight.sent_at = now
             self._registry.sent(worker.connection, now)
+            self._breakers.sent(worker, now)
             logger.debug("request %s: sent to worker %s", flight.request_id, worker.worker_id)
             return True
         # A full pipe is a busy worker. A lost one is found by the next ping; it is left alone till then.
@@ -75,6 +93,9 @@ class Placement:
         if not flight.connection:
             return
         self.abort(flight.connection, flight.request_id)
+        worker = self._registry.at(flight.connection)
+        if worker is not None:
+            self._breakers.unsent(worker)
         if flight.confirmed:
             self._registry.released(flight.connection)
         self.confirm(flight)

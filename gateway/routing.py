@@ -36,18 +36,19 @@ def _memory_cost(view: WorkerView) -> float:
     return 0.15 * used / (1 - used)
 
 
+def replicas(views: Iterable[WorkerView], model: str) -> list[WorkerView]:
+    """The workers that serve the model now, whether or not they have a place."""
+    return [view for view in views if view.is_ready and view.serves(model)]
+
+
 def candidates(
-    views: Iterable[WorkerView], model: str, now: float, *, tried: Collection[str], suspect_s: float
+    ready: Iterable[WorkerView], now: float, *, tried: Collection[str], suspect_s: float
 ) -> list[WorkerView]:
-    """Workers that seem to have a place; silent ones only where there is no other."""
+    """Those that seem to have a place; silent ones only where there is no other."""
     free = [
         view
-        for view in views
-        if view.is_ready
-        and view.serves(model)
-        and view.taken < view.places
-        and view.paused_until <= now
-        and view.worker_id not in tried
+        for view in ready
+        if view.taken < view.places and view.paused_until <= now and view.worker_id not in tried
     ]
     heard = [view for view in free if now - view.heartbeat_at < suspect_s]
     return heard or free

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from gateway.breaker import BreakerState
 from gateway.registry import WorkerView
 from protocol.config import WorkerConfig
 from protocol.states import WorkerState
@@ -16,10 +17,11 @@ def workers(
     configured: Iterable[WorkerConfig],
     views: Iterable[WorkerView],
     refusals: Mapping[str, str],
+    breaker: Callable[[WorkerView], BreakerState],
     now: float,
 ) -> list[dict[str, Any]]:
     """Configured ones in their order, then the others by id."""
-    seen = {view.worker_id: _seen(view, now) for view in views}
+    seen = {view.worker_id: _seen(view, breaker(view), now) for view in views}
     found = [seen.pop(c.id) if c.id in seen else _unseen(c) for c in configured]
     found += [seen[worker_id] for worker_id in sorted(seen)]
     for worker in found:
@@ -29,7 +31,7 @@ def workers(
     return found
 
 
-def _seen(view: WorkerView, now: float) -> dict[str, Any]:
+def _seen(view: WorkerView, breaker: BreakerState, now: float) -> dict[str, Any]:
     return {
         "id": view.worker_id,
         "model": view.card.name,
@@ -52,7 +54,7 @@ def _seen(view: WorkerView, now: float) -> dict[str, Any]:
         "resident_mb": view.resident_mb,
         "state_age_s": round(max(0.0, now - view.state_since), 3),
         "rejected": view.rejected,
-        "breaker": "closed",
+        "breaker": breaker,
         "last_error": view.last_error,
         "restarts": None,
         "heartbeat_age_s": round(max(0.0, now - view.heartbeat_at), 3),
@@ -83,7 +85,7 @@ def _unseen(config: WorkerConfig) -> dict[str, Any]:
         "resident_mb": 0,
         "state_age_s": None,
         "rejected": 0,
-        "breaker": "closed",
+        "breaker": BreakerState.CLOSED,
         "last_error": "",
         "restarts": None,
         "heartbeat_age_s": None,

@@ -21,6 +21,9 @@ class WaitingRoom:
         self._rng = rng
         self._lines: dict[str, queue.Line] = {}
 
+    def __len__(self) -> int:
+        return sum(len(line) for line in self._lines.values())
+
     def models(self) -> list[str]:
         return list(self._lines)
 
@@ -48,8 +51,12 @@ class WaitingRoom:
         self._line(flight.model).enter(flight.ticket)
 
     def exempt(self, flight: Flight, now: float) -> None:
-        """It was at a worker once, or belongs to what was: no length or time limit of a line may end it."""
-        flight.ticket = queue.Ticket(flight.number, flight.request_id, flight.size, math.inf, now)
+        """It was at a worker once, or belongs to what was: no length or time limit of a line may end it.
+
+        But whoever reads half an answer does not wait for its other half without end.
+        """
+        expires_at = self._expires_at(flight.model, now) if flight.began else math.inf
+        flight.ticket = queue.Ticket(flight.number, flight.request_id, flight.size, expires_at, now)
 
     def leave(self, flight: Flight) -> None:
         """Idempotent."""
@@ -74,14 +81,17 @@ class WaitingRoom:
         ]
 
     def _ticket(self, flight: Flight, now: float) -> queue.Ticket:
-        workers = self._catalog.workers_of(flight.model)
         limit = queue.max_requests(self._config, self._catalog.slots(flight.model))
         if not self._line(flight.model).has_room(flight.size, limit):
             message = f"all workers for {flight.model!r} are busy and the queue is full; ask again later"
             wait_s = self._retry_after_s(flight.model)
             raise ClusterError(ErrorCode.OVERLOADED, message, retry_after_s=wait_s)
-        expires_at = self._line(flight.model).clock(now) + queue.time_limit_s(self._config, workers)
+        expires_at = self._expires_at(flight.model, now)
         return queue.Ticket(flight.number, flight.request_id, flight.size, expires_at, now)
+
+    def _expires_at(self, model: str, now: float) -> float:
+        limit_s = queue.time_limit_s(self._config, self._catalog.workers_of(model))
+        return self._line(model).clock(now) + limit_s
 
     def _retry_after_s(self, model: str) -> float:
         waiting = len(self._line(model))

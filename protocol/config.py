@@ -116,6 +116,8 @@ class ModelConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Names with `*` and `?` in them, such as `claude-*`; a name that is taken comes first."""
     list_aliases: bool = False
     """Show each alias as a model of its own, for clients that pick by name."""
+    takeover: bool = True
+    """False: its streams end with an error when their worker is lost."""
 
 
 class AnthropicConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -143,9 +145,15 @@ class RoutingConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     busy_pause_s: Seconds = 0.25
     """A worker that rejected is left alone for so long, or until it reports again."""
     attempts: Count = 3
-    """So many workers are tried at most when one after another is lost before the first token."""
+    """So many workers are tried at most when one after another is lost without a token."""
     answer_timeout_s: Seconds = 5.0
     """Without `Accepted` or `Rejected` for so long, the request goes elsewhere."""
+
+
+class TakeoverConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[takeover]`: streams whose worker is lost go on at another one."""
+
+    enabled: bool = True
 
 
 class ResidencyConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -208,6 +216,7 @@ class ClusterConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     workers: tuple[WorkerConfig, ...] = ()
     queue: QueueConfig = QueueConfig()
     routing: RoutingConfig = RoutingConfig()
+    takeover: TakeoverConfig = TakeoverConfig()
     residency: ResidencyConfig = ResidencyConfig()
     heartbeat: HeartbeatConfig = HeartbeatConfig()
     limits: LimitsConfig = LimitsConfig()
@@ -215,7 +224,6 @@ class ClusterConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     models: tuple[ModelConfig, ...] = ()
     anthropic: AnthropicConfig = AnthropicConfig()
     # Part of the format, not built yet: refused by `config_rules`.
-    takeover: Any = None
     auth: Any = None
     admin: Any = None
     media: Any = None

@@ -32,7 +32,7 @@ def check(config: ClusterConfig) -> None:
 
 
 def _refuse_what_is_not_built(config: ClusterConfig) -> None:
-    for table in ("takeover", "auth", "admin", "media", "nodes"):
+    for table in ("auth", "admin", "media", "nodes"):
         if (value := getattr(config, table)) is not None:
             name = f"[[{table}]]" if isinstance(value, list) else f"[{table}]"
             raise ConfigError(f"`{name}` is not available in this version; remove the table")

@@ -251,6 +251,8 @@ class Generate(Message, frozen=True, kw_only=True, omit_defaults=True):
     """Of a `prompt`: `Started` gives it back."""
     prompt_only: bool = False
     """With `echo`: nothing comes after the prompt."""
+    cache_key: str = ""
+    """What the client calls requests that begin alike; they go to the same workers."""
 
 
 class Abort(Message, frozen=True, kw_only=True, omit_defaults=True):

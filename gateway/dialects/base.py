@@ -36,6 +36,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     response_format: dict[str, Any] | None = None
     """As `Generate` has it."""
     template_options: dict[str, Any] = {}
+    cache_key: str = ""
+    """What the client calls requests that begin alike."""
 
 
 class Identity(msgspec.Struct, frozen=True):

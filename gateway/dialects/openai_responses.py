@@ -12,7 +12,7 @@ from gateway.dialects.fields import Body, Fields, unsupported, wrong_value
 from gateway.dialects.formats import Format, typed
 from gateway.dialects.openai_responses_input import parse_input
 from gateway.dialects.openai_responses_tools import Tool, parse_tool_choice, parse_tools
-from gateway.dialects.openai_sampling import sampling
+from gateway.dialects.openai_sampling import cache_key, sampling
 from gateway.dialects.response_store import ResponseStore
 from protocol.values import ChatMessage, SamplingParams
 
@@ -65,6 +65,7 @@ def parse(body: bytes, store: ResponseStore) -> ResponseRequest:
         turns=turns,
         echoed={**_echoed(fields, drawn), "parallel_tool_calls": parallel, "store": keep},
         store=keep,
+        cache_key=cache_key(fields),
     )
 
 

@@ -110,8 +110,9 @@ MESSAGES = Row(
     required=True,
     schema=items(keys("role", "content", role=_ROLES, content=CONTENT), at_least=1),
 )
+CACHE_KEY = Row("prompt_cache_key", STRING, "requests of one key go to the same workers")
 _SERVICE = (
-    *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"),
+    *("user", "metadata", "store", "service_tier", "safety_identifier"),
     *("prompt_cache_retention", "prompt_cache_options", "moderation"),
 )
 _LOCAL = (
@@ -130,6 +131,7 @@ CHAT = (
     STOP,
     SEED,
     N,
+    CACHE_KEY,
     Row("logprobs", FLAG),
     TOP_LOGPROBS,
     *FORMATS,
@@ -158,6 +160,7 @@ COMPLETIONS = (
     STOP,
     SEED,
     N,
+    CACHE_KEY,
     LOGPROBS,
     BEST_OF,
     Row("echo", FLAG, "the prompt before the answer, with its log-probabilities where asked for"),
@@ -182,6 +185,7 @@ RESPONSES = (
     MAX_COMPLETION_TOKENS,
     *SAMPLING,
     STOP,
+    CACHE_KEY,
     TOP_LOGPROBS,
     Row("include", ARRAY, "message.output_text.logprobs; others are passed over", schema=items(WORD)),
     Row("tools", ARRAY, "function, custom, namespace; those that the vendor runs are left out"),
@@ -205,6 +209,6 @@ RESPONSES = (
     refused("background", FLAG, "nothing runs in the background"),
     refused("conversation", ("string", "object"), "send previous_response_id, or the whole input"),
     refused("prompt", OBJECT, "there are no stored prompts"),
-    *ignored("stream_options", "truncation", "service_tier", "safety_identifier", "prompt_cache_key"),
+    *ignored("stream_options", "truncation", "service_tier", "safety_identifier"),
     *ignored("prompt_cache_retention", "max_tool_calls", "context_management", "client_metadata"),
 )

@@ -104,3 +104,8 @@ def seed(fields: Fields) -> int | None:
     """Negative seeds are seeds too: the sign bit is dropped, the same way each time."""
     given = rows.SEED.integer(fields)
     return None if given is None else given & rows.MOST
+
+
+def cache_key(fields: Fields) -> str:
+    """What the client calls requests that begin alike: as much of it as tells keys apart."""
+    return (fields.text("prompt_cache_key") or "")[:256]

@@ -18,6 +18,7 @@ from protocol.config import (
     QueueConfig,
     ResidencyConfig,
     RoutingConfig,
+    TakeoverConfig,
     WorkerConfig,
     parse,
 )
@@ -29,6 +30,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "workers": WorkerConfig,
     "queue": QueueConfig,
     "routing": RoutingConfig,
+    "takeover": TakeoverConfig,
     "residency": ResidencyConfig,
     "heartbeat": HeartbeatConfig,
     "limits": LimitsConfig,

@@ -6,6 +6,7 @@ from clusterctl.control import ProcessView, Reply
 from clusterctl.processes import Record
 from clusterctl.progress import Outcome, judge, progress_lines
 from clusterctl.status import Sources, cluster_status
+from gateway.breaker import BreakerState
 from gateway.status import workers
 from protocol.config import parse
 
@@ -187,7 +188,7 @@ def test_a_worker_that_is_started_again_is_awaited():
 
 
 def test_what_a_gateway_says_of_workers_that_never_spoke_is_understood():
-    told = workers(CONFIG.workers, (), {}, 0.0)
+    told = workers(CONFIG.workers, (), {}, lambda _view: BreakerState.CLOSED, 0.0)
     state = msgspec.json.decode(msgspec.json.encode({"gateways": [], "workers": told}), type=AdminState)
     assert [(w.id, w.state, w.incarnation) for w in state.workers] == [("w", "stopped", None)]
 

@@ -79,7 +79,12 @@ class Outlet:
 
 
 def hello(worker_id: str, *, model: str = "m", slots: int = 1, **fields: Any) -> Hello:
-    card = ModelCard(name=model, aliases=fields.pop("aliases", ()), engine=fields.pop("engine", "batched"))
+    card = ModelCard(
+        name=model,
+        aliases=fields.pop("aliases", ()),
+        engine=fields.pop("engine", "batched"),
+        can_resume=fields.pop("can_resume", False),
+    )
     known = {"incarnation": "1", "state": "ready", "protocol": PROTOCOL_VERSION} | fields
     capacity = Capacity(max_num_seqs=slots, max_waiting=known.pop("max_waiting", 0))
     return Hello(worker_id=worker_id, node="local", pid=1, card=card, capacity=capacity, **known)
@@ -158,10 +163,12 @@ class Fleet:
         self.accept(connection)
         self.receive(connection, Started(request_id=request.request_id, attempt=request.attempt))
 
-    def say(self, connection: bytes, text: str, attempt: int | None = None) -> None:
+    def say(
+        self, connection: bytes, text: str, attempt: int | None = None, token_ids: tuple[int, ...] = ()
+    ) -> None:
         request = self.last(connection)
         chosen = request.attempt if attempt is None else attempt
-        delta = Delta(request_id=request.request_id, attempt=chosen, text=text)
+        delta = Delta(request_id=request.request_id, attempt=chosen, text=text, token_ids=token_ids)
         self.receive(connection, Deltas(deltas=(delta,)))
 
     def finish(self, connection: bytes, request_id: str | None = None) -> None:
@@ -206,4 +213,4 @@ class Fleet:
 
     @property
     def counts(self) -> tuple[int, int]:
-        return self.dispatcher.running, self.dispatcher.queued
+        return self.dispatcher.flights.running, len(self.dispatcher.waiting)

@@ -113,7 +113,11 @@ def test_other_names_and_the_worker_itself_may_change_their_model():
 def shown_workers(fleet):
     registry = fleet.registry
     return status.workers(
-        fleet.catalog.configured, registry.views(), registry.strangers.refusals(), fleet.now
+        fleet.catalog.configured,
+        registry.views(),
+        registry.strangers.refusals(),
+        lambda view: fleet.dispatcher.breakers.state(view, fleet.now),
+        fleet.now,
     )
 
 

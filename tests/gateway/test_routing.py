@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from gateway.registry import WorkerView
-from gateway.routing import candidates, cheapest, drain_cost, is_hopeless, resolve, served_models
+from gateway.routing import candidates, cheapest, drain_cost, is_hopeless, replicas, resolve, served_models
 from protocol.config import ModelConfig, WorkerConfig
 from protocol.values import Capacity, Load, ModelCard
 
@@ -32,7 +32,7 @@ def view(worker_id: str, **fields: Any) -> WorkerView:
 
 
 def ids(*views: WorkerView, now: float = 0.0, tried: tuple[str, ...] = ()) -> list[str]:
-    return [v.worker_id for v in candidates(views, "m", now, tried=tried, suspect_s=3.0)]
+    return [v.worker_id for v in candidates(replicas(views, "m"), now, tried=tried, suspect_s=3.0)]
 
 
 def test_names_that_the_configuration_adds():

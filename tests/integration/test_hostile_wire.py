@@ -227,7 +227,8 @@ def test_words_about_others_requests_and_after_the_end_change_nothing(pool):
 
 def test_a_stopped_worker_that_goes_on_has_no_request_left_over():
     endless = chat(script(tokens=["a"], repeat=100_000, delay_ms=20), stream=True)
-    with running(config_text(fake_worker("w-1"), extra=QUICK), "w-1") as cluster:
+    alone = QUICK + "[takeover]\nenabled = false\n"
+    with running(config_text(fake_worker("w-1"), extra=alone), "w-1") as cluster:
         url = cluster.url() + "/v1/chat/completions"
         with httpx.stream("POST", url, json=endless, timeout=PATIENCE_S) as answer:
             lines = answer.iter_lines()
@@ -253,12 +254,12 @@ def test_a_request_at_a_stopped_worker_goes_on_elsewhere(pool):
 
 def test_a_stopped_gateway_that_goes_on_has_its_workers_again(pool):
     with running(config_text(fake_worker("w-1"), extra=QUICK), "w-1") as cluster:
-        answer = pool.submit(stream, cluster, script(tokens=["a"], repeat=100_000, delay_ms=20))
+        answer = pool.submit(stream, cluster, script(tokens=["a"], repeat=500, delay_ms=20))
         wait_for(lambda: running_at(cluster, "w-1"), "the stream to run")
         cluster.signal("gw-1", signal.SIGSTOP)
         wait_for(lambda: "given up" in cluster.log("w-1"), "the worker to give the stream up")
         cluster.signal("gw-1", signal.SIGCONT)
-        assert answer.result()[-1]["error"]["code"] == "worker_lost"
+        assert text_of(answer.result()) == "a" * 500
         cluster.wait_ready("w-1")
         cluster.wait_idle()
         assert ask(cluster, "hello", max_tokens=1).status_code == 200
@@ -288,8 +289,7 @@ def test_processes_are_killed_one_after_another_under_load_and_nothing_is_left_o
             cluster.wait_ready("w-1", "w-2")
         for answer in answers:
             events = answer.result()
-            whole = events[-1] == "[DONE]"
-            assert text_of(events) == "a" * 30 if whole else events[-1]["error"]["code"] == "worker_lost"
+            assert (text_of(events), events[-1]) == ("a" * 30, "[DONE]")
         cluster.wait_idle()
         held = psutil.Process(cluster.processes["gw-1"].pid).num_fds
         wait_for(lambda: held() <= descriptors + 4, "descriptors of lost peers to be closed")

@@ -82,6 +82,8 @@ def test_a_drained_worker_gets_nothing_under_load_until_it_is_undrained(operator
 
 def test_a_drain_waits_for_what_runs_and_with_a_limit_gives_it_up(operator):
     operator.init("fake-1")
+    with operator.home.config.open("a") as config:
+        config.write("\n[takeover]\nenabled = false\n")
     operator.run("up", "--wait")
     body = chat(script(tokens=["a"], repeat=100_000, delay_ms=20), stream=True)
     url = f"{operator.url()}/v1/chat/completions"

@@ -36,7 +36,8 @@ async def _until(condition, what: str) -> None:
 
 
 def test_a_killed_worker_ends_its_stream_with_an_error_event_and_harms_no_other():
-    config = config_text(fake_worker("w-1", model="one") + fake_worker("w-2", model="two"))
+    workers = fake_worker("w-1", model="one") + fake_worker("w-2", model="two")
+    config = config_text(workers, extra="[takeover]\nenabled = false\n")
 
     async def scenario(cluster: Cluster) -> None:
         async with httpx.AsyncClient(base_url=cluster.url(), timeout=PATIENCE_S) as client:
@@ -58,6 +59,32 @@ def test_a_killed_worker_ends_its_stream_with_an_error_event_and_harms_no_other(
             cluster.start("worker", "w-1")
             await asyncio.to_thread(cluster.wait_ready, "w-1")
             assert text_of(await stream_chat(client, chat(script(tokens=["back"]), model="one"))) == "back"
+
+    with running(config, "w-1", "w-2") as cluster:
+        asyncio.run(scenario(cluster))
+        cluster.wait_idle()
+
+
+def test_the_stream_of_a_killed_worker_goes_on_at_another_one():
+    """Token for token: nothing is missing and nothing comes twice."""
+    config = config_text(fake_worker("w-1") + fake_worker("w-2"))
+    tokens = [f"{number} " for number in range(300)]
+
+    async def scenario(cluster: Cluster) -> None:
+        async with httpx.AsyncClient(base_url=cluster.url(), timeout=PATIENCE_S) as client:
+            body = chat(script(tokens=tokens, delay_ms=20), stream_options={"include_usage": True})
+            streams = [asyncio.create_task(stream_chat(client, body)) for _ in range(3)]
+            for victim in ("w-1", "w-2"):
+                await _until(lambda victim=victim: _running(cluster, victim), "something to run there")
+                cluster.signal(victim, signal.SIGKILL)
+                cluster.wait_exit(victim)
+                cluster.start("worker", victim)
+                await asyncio.to_thread(cluster.wait_ready, victim)
+            for stream in streams:
+                events = await stream
+                assert events[-1] == "[DONE]"
+                assert text_of(events) == "".join(tokens)
+                assert events[-2]["usage"]["completion_tokens"] == 300
 
     with running(config, "w-1", "w-2") as cluster:
         asyncio.run(scenario(cluster))

@@ -92,7 +92,7 @@ def test_the_served_name_defaults_to_the_last_part(model: str, name: str):
         ('supervisor = "launchd"' + LEAST, "not available in this version"),
         *(
             (LEAST + f"[{table}]\nx = 1", rf"`\[{table}\]` is not available in this version")
-            for table in ("takeover", "auth", "admin", "media")
+            for table in ("auth", "admin", "media")
         ),
         (LEAST + "[[nodes]]\nid = 'a'", r"`\[\[nodes\]\]` is not available"),
         (LEAST + "[[models]]\nname = 'm'\nalias = 'a'", r"alias"),
