@@ -16,6 +16,7 @@ from protocol.values import Capacity, Load
 from worker.admission import Admission, NoPlace, estimated_tokens
 from worker.answer import Answer
 from worker.engine.base import BaseEngine, EngineBusy, GenerationOutput
+from worker.engine.limits import AHEAD
 from worker.engine.output import EngineFacts, EngineFailed, EngineLoad, FleetEngine, PromptError, PromptStuck
 from worker.items import checked
 from worker.outbox import TurnOutbox
@@ -122,6 +123,8 @@ class Core:
         try:
             tokens = estimated_tokens(prompt_bytes(request))
             answer_tokens = room(request, self.max_model_len)
+            if self._can("preempt"):
+                answer_tokens = min(answer_tokens, AHEAD)
             self._admission.admit(key, tokens, answer_tokens, self._engine_load(), loop.time())
         except NoPlace as busy:
             self._say(gateway, self._rejected(request, "engine_busy", busy.retry_after_s))

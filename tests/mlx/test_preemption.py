@@ -116,6 +116,23 @@ def test_rows_stay_within_the_budget_of_tokens_and_all_answers_are_whole(network
     assert {each.request_id: each.emitted for each in requests} == expected(network)
 
 
+def test_answers_that_outgrow_the_budget_together_are_all_whole(make_engine, tiny, untried):
+    """A part of each is promised ahead; where both get longer, the newest waits."""
+
+    async def scenario():
+        async with make_engine(2, 0, model=str(tiny), kv_tokens=600, prefix_cache_mb=0) as engine:
+            both = [
+                engine.generate(word, max_tokens=550, temperature=0.0, ignore_eos=True)
+                for word in ("Hello", "World")
+            ]
+            answers = await asyncio.gather(*both)
+            stats = engine.get_stats()
+            assert [answer.completion_tokens for answer in answers] == [550, 550]
+            assert (stats["num_preemptions"], stats["kv_cache_tokens"]) == (1, 0)
+
+    asyncio.run(scenario())
+
+
 def test_memory_that_runs_short_makes_the_newest_wait_and_nobody_fails(make_engine, tiny, untried):
     memory = ShortOnce("num_preemptions")
 

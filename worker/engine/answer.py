@@ -50,6 +50,11 @@ class Answer:
         self._error: Exception | None = None
         self._reader: asyncio.Future[None] | None = None
 
+    @property
+    def held(self) -> int:
+        """Tokens of the KV cache: those promised, or those that are there where these are more."""
+        return max(self.reserved, self.prompt_tokens + self._completion_tokens)
+
     def replay(self, token_ids: Sequence[int]) -> None:
         """Take in what an earlier attempt has emitted already, without showing it again."""
         self._completion_tokens = len(token_ids)

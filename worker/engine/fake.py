@@ -66,6 +66,7 @@ class FakeEngine(BaseEngine):
 
     can_resume = True
     can_logprobs = True
+    can_preempt = False
     can_structure = True
 
     def __init__(self, model: str, **options: Any) -> None:

@@ -9,6 +9,9 @@ from worker.engine.output import PromptError
 
 BYTES_PER_TOKEN = 4
 """A guess until the prompt is tokenized."""
+AHEAD = 256
+"""Tokens of an answer that are promised before they are there. Few are as long as they may be; where all get
+too long, the newest waits."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,12 @@ class Limits:
             )
 
     def estimate(self, prompt_bytes: int, max_tokens: int) -> int:
-        """Tokens of the KV cache that a request may need, before its prompt is tokenized."""
-        wanted = prompt_bytes // BYTES_PER_TOKEN + max_tokens
+        """The promise to a request before its prompt is tokenized."""
+        return self.promise(prompt_bytes // BYTES_PER_TOKEN, max_tokens)
+
+    def promise(self, prompt_tokens: int, max_tokens: int, said: int = 0) -> int:
+        """Tokens of the KV cache that are set apart for a request which has `said` so many already."""
+        wanted = prompt_tokens + min(max_tokens, said + AHEAD)
         return wanted if self.kv_tokens is None else min(wanted, self.kv_tokens)
 
     def fit(self, prompt_tokens: int, max_tokens: int, context: int | None) -> int:

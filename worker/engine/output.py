@@ -135,6 +135,8 @@ class FleetEngine(Protocol):
     """Whether `resume_token_ids` is understood."""
     can_logprobs: bool
     """Whether items carry `logprobs` when these are asked for."""
+    can_preempt: bool
+    """Whether one waits where all get longer than memory allows: answers are then admitted in part."""
     can_structure: bool
     """Whether `structured_outputs`, `tool_choice` and `parallel_tool_calls` are understood."""
 

@@ -194,7 +194,7 @@ class Serving:
         reader.check(list(settings.stop_token_ids), "stop_token_ids", param="stop_token_ids")
 
     def _reserved(self) -> int:
-        return sum(answer.reserved for answer in self._answers.values())
+        return sum(answer.held for answer in self._answers.values())
 
     def _prompt(self, encode: Encode, shape: Shape | None) -> _Prompt:
         ids = encode(self._model.reader)
@@ -237,16 +237,16 @@ class Serving:
     def _sequence(self, answer: Answer, settings: RequestSettings, ready: _Prompt) -> Sequence:
         prompt = ready.ids
         answer.in_reasoning = ready.in_reasoning
-        facts = self._model.facts
-        resumed = list(settings.resume_token_ids)
+        facts, resumed = self._model.facts, list(settings.resume_token_ids)
         if resumed:
             answer.replay(self._model.reader.checked(resumed, "earlier answer"))
         max_tokens = self._limits.fit(len(prompt), settings.max_tokens, facts.max_model_len)
-        self._limits.check_kv(len(prompt) + max_tokens, self._reserved() - answer.reserved)
+        promise = self._limits.promise(len(prompt), max_tokens, len(resumed))
+        self._limits.check_kv(promise, self._reserved() - answer.held)
         if settings.echo and not resumed:
             answer.echo(self._model.tokenizer.decode(prompt), prompt)
         answer.prompt_tokens = len(prompt)
-        answer.reserved = len(prompt) + max_tokens
+        answer.reserved = promise
         sampling, eos = settings.sampling, facts.eos_token_ids
         if settings.ignore_eos and ready.guide is None:
             eos = ()

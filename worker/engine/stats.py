@@ -42,7 +42,7 @@ def engine_stats(
         "generation_tokens": totals.generation_tokens,
         "prefill_tokens_pending": load.prefill_tokens,
         "kv_cache_tokens": load.kv_tokens,
-        "kv_cache_usage_perc": None if budget is None else round(load.kv_tokens / budget, 4),
+        "kv_cache_usage_perc": None if budget is None else round(min(1.0, load.kv_tokens / budget), 4),
         "avg_prompt_throughput": round(load.prefill_tokens_per_s, 1),
         "avg_generation_throughput": round(load.decode_tokens_per_s, 1),
         "spec_decode_num_draft_tokens": totals.draft_tokens,

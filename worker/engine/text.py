@@ -34,6 +34,7 @@ class TextEngine(BaseEngine):
     """The word for it in the configuration."""
     can_resume = True
     can_logprobs = True
+    can_preempt = True
     can_structure = True
     can_score_prompts = False
     """Whether its stepper gives log-probabilities of a prompt."""

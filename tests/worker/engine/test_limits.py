@@ -3,7 +3,7 @@
 import pytest
 
 from worker.engine.base import EngineBusy
-from worker.engine.limits import Limits
+from worker.engine.limits import AHEAD, Limits
 from worker.engine.output import PromptError
 
 
@@ -45,3 +45,12 @@ def test_a_prompt_that_can_never_fit_is_no_matter_of_being_busy(prompt):
     with pytest.raises(PromptError, match=f"{prompt} tokens > 100 maximum") as caught:
         Limits(8).fit(prompt, 1, 100)
     assert caught.value.reason == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "said", "promised"),
+    [(50, 0, 60), (AHEAD, 0, 10 + AHEAD), (10**6, 0, 10 + AHEAD), (10**6, 40, 50 + AHEAD), (50, 40, 60)],
+)
+def test_of_an_answer_a_part_is_promised_ahead(max_tokens, said, promised):
+    assert Limits(8).promise(10, max_tokens, said) == promised
+    assert Limits(8, kv_tokens=55).promise(10, max_tokens, said) == min(promised, 55)
