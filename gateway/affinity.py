@@ -57,7 +57,7 @@ def _head(request: Generate) -> Iterator[bytes]:
     if isinstance(request.prompt, str):
         yield request.prompt[:HEAD_BYTES].encode(errors="replace")
     elif request.prompt is not None:
-        yield b"".join(token.to_bytes(4, "little", signed=True) for token in request.prompt[:HEAD_BYTES])
+        yield b"".join((token & 0xFFFFFFFF).to_bytes(4, "little") for token in request.prompt[:HEAD_BYTES])
     for tool in request.tools:
         yield f"{tool.name}\0{tool.description}".encode(errors="replace")
     for message in request.messages:

@@ -81,6 +81,7 @@ def test_plain_prompts_and_token_ids_have_keys():
     assert key_of(text) == key_of(asked(messages=(), prompt=LONG + "more"))
     assert key_of(ids) == key_of(asked(messages=(), prompt=(*range(600), 7)))
     assert key_of(asked(messages=(), prompt=(1, 2, 3))) is None
+    assert key_of(asked(messages=(), prompt=(0, 2**31, 2**63 - 1))) is None  # whatever a client sends
 
 
 def test_lone_surrogates_do_no_harm():
