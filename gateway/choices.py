@@ -56,6 +56,7 @@ class Choices(Group):
         """Raises `ClusterError` when there is no place for them. Together they need one in the line."""
         for request in requests:
             share = size // len(requests)
+            self._ids.append(request.request_id)
             stream = self._cluster.open(
                 request,
                 share,
@@ -64,7 +65,6 @@ class Choices(Group):
                 waits=self._waits,
                 further=bool(self.streams),
             )
-            self._ids.append(request.request_id)
             self.streams.append(stream)
 
     def close(self) -> None:

@@ -6,6 +6,8 @@ A field that is null counts as absent, fields that nobody reads are ignored.
 from __future__ import annotations
 
 import math
+import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,6 +28,11 @@ _NAMES: Mapping[type, str] = {
 
 _SHORT = 1_000_000
 """Bytes of a field that holds no conversation."""
+_SENT = ("tools", "chat_template_kwargs", "documents")
+"""Fields that go to the worker as they are."""
+_HUGE = re.compile(rb"[0-9]{19}")
+"""Digits of an integer that may be too large to be sent."""
+_MOST = int(sys.float_info.max)
 _LONG_FIELDS = ("messages", "system", "prompt", "input", "instructions")
 
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -169,9 +176,23 @@ class Body(Fields):
         value = super().raw(name)
         if value is None:
             return None
-        if len(memoryview(value)) > _SHORT and name not in _LONG_FIELDS:
+        if name in _LONG_FIELDS:
+            return _decoded(msgspec.json.decode, value)
+        if len(memoryview(value)) > _SHORT:
             raise wrong_value(name, f"must have at most {_SHORT} bytes")
-        return _decoded(msgspec.json.decode, value)
+        found = _decoded(msgspec.json.decode, value)
+        return _sendable(found) if name in _SENT and _HUGE.search(value) else found
+
+
+def _sendable(value: Any) -> Any:
+    """Integers beyond 64 bits, such as a schema's bounds, as floats: no message could carry them."""
+    if isinstance(value, dict):
+        return {name: _sendable(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_sendable(item) for item in value]
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return float(max(-_MOST, min(_MOST, value)))
+    return value
 
 
 def _shown(value: float) -> str:

@@ -123,6 +123,17 @@ def test_check_14_lone_surrogates_and_odd_characters_do_no_harm(http: httpx.Clie
     assert spoken.ask(http, path, script(tokens=["a"])).text == "a"
 
 
+@pytest.mark.parametrize("path", spoken.WITH_TOOLS)
+def test_check_14_a_schema_with_bounds_beyond_64_bits_is_taken(
+    http: httpx.Client, cluster: Cluster, path: str
+):
+    asked = spoken.body(path, script(tokens=["a"]), tools=("f",))
+    raw = json.dumps(asked).replace('"properties": {}', '"maximum": 18446744073709551616')
+    answer = http.post(path, content=raw.encode(), headers=JSON)
+    assert answer.status_code == 200, answer.text
+    cluster.wait_idle()
+
+
 @every_dialect
 def test_check_14_33_megabytes_are_refused_before_they_are_read(http: httpx.Client, path: str):
     answer = http.post(path, content=b" " * (33 << 20), headers=JSON)
