@@ -30,7 +30,7 @@ GROWTH = 1.05
 SLACK = {"memory_footprint_bytes": 16 << 20, "memory_cache_bytes": 64 << 20}
 """An allocator's pages come and go; so do the arrays of a step, between some MiB and none."""
 
-pytestmark = [pytest.mark.usefixtures("untried"), pytest.mark.timeout(600 + 2 * SOAK_S)]
+pytestmark = pytest.mark.usefixtures("untried")
 
 
 @dataclass
@@ -103,6 +103,7 @@ class Traffic:
         return dice.choice(kinds)
 
 
+@pytest.mark.timeout(600 + 2 * SOAK_S)
 def test_memory_stays_flat_under_mixed_traffic_and_nothing_is_left(make_engine, tiny):
     readings = Readings()
     print(f"\nSTUDIOFLEET_SEED={SEED}, {SOAK_S:g} s")
