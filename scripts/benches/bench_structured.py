@@ -84,4 +84,7 @@ def speed(model: LoadedModel, streams: int, tokens: int, guide: Callable[[], Gui
     began, before = time.perf_counter(), sum(len(sequence.emitted) for sequence in free)
     for _ in range(tokens):
         batch.step()
-    return (sum(len(sequence.emitted) for sequence in free) - before) / (time.perf_counter() - began)
+    passed = time.perf_counter() - began
+    if batch.running < streams:
+        raise RuntimeError("a row ended before its time")
+    return (sum(len(sequence.emitted) for sequence in free) - before) / passed
