@@ -241,8 +241,11 @@ class FakeEngine(BaseEngine):
         """With a short text of the shape, where it says nothing itself. Raises `PromptError`."""
         if shape is None:
             return script
-        from worker.engine.fake_shapes import short_text  # noqa: PLC0415 (llguidance, only when it is needed)
-
+        try:
+            from worker.engine.fake_shapes import short_text  # noqa: PLC0415 (only the worker's extra has it)
+        except ImportError as error:
+            missing = f"answers of a given form need {error.name}, which is not installed here"
+            raise PromptError(f"{missing}; run: scripts/install", "unsupported") from error
         text = short_text(shape, self._syntax, in_reasoning=in_reasoning)
         return script if script.says_something else msgspec.structs.replace(script, tokens=tuple(words(text)))
 

@@ -1,5 +1,6 @@
 import asyncio
 import gc
+import sys
 
 import pytest
 
@@ -130,3 +131,15 @@ def test_a_stream_never_iterated_gives_its_slot_back_when_forgotten():
         return (await engine.generate(SCRIPT)).text
 
     assert run(engine, case) == "abc"
+
+
+def test_forms_where_only_a_gateway_is_installed_are_refused_with_the_cure(monkeypatch):
+    monkeypatch.setitem(sys.modules, "worker.engine.fake_shapes", None)
+    engine = FakeEngine("m")
+
+    async def case():
+        return await engine.generate("hi", structured_outputs={"regex": "[ab]"})
+
+    with pytest.raises(PromptError, match="run: scripts/install") as caught:
+        run(engine, case)
+    assert caught.value.reason == "unsupported"
