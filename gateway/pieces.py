@@ -9,7 +9,7 @@ import msgspec
 from protocol.messages import Delta, TokenLogprob, ToolCallDelta
 
 
-class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Piece(msgspec.Struct, frozen=True, omit_defaults=True):
     """A part of an answer; inside it, reasoning comes first, then text, then tool calls.
 
     Or the prompt, where that was asked for: the first piece, and nothing else in it.
@@ -28,8 +28,16 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def joined(deltas: list[Delta]) -> list[Piece]:
     """The deltas as few pieces: nothing is lost, and nothing overtakes anything."""
-    groups = [deltas] if len(deltas) == 1 else _groups(deltas)  # one, while the client keeps up
-    return [piece for group in groups if _says_something(piece := _piece(group))]
+    if len(deltas) == 1:  # as it is while the client keeps up
+        return _single(deltas[0])
+    return [piece for group in _groups(deltas) if _says_something(piece := _piece(group))]
+
+
+def _single(delta: Delta) -> list[Piece]:
+    text, reasoning, calls, logprobs = delta.text, delta.reasoning, delta.tool_calls, delta.logprobs
+    if not (text or reasoning or calls or logprobs):
+        return []
+    return [Piece(reasoning, text, calls, logprobs, delta.completion_tokens)]
 
 
 def _groups(deltas: list[Delta]) -> list[list[Delta]]:
@@ -55,15 +63,6 @@ def _ranks(delta: Delta) -> list[int]:
 
 
 def _piece(group: list[Delta]) -> Piece:
-    if len(group) == 1:
-        (only,) = group
-        return Piece(
-            reasoning=only.reasoning,
-            text=only.text,
-            tool_calls=only.tool_calls,
-            logprobs=only.logprobs,
-            completion_tokens=only.completion_tokens,
-        )
     return Piece(
         reasoning="".join(delta.reasoning for delta in group),
         text="".join(delta.text for delta in group),
