@@ -43,7 +43,7 @@ def run(folder: Path, options: argparse.Namespace) -> None:
             owned,
             gateway_cores=other_core,
             worker_cores=engine_core,
-            worker_environ=ONE_THREAD,
+            environ=ONE_THREAD,
         )
         bare = Bare(model, owned, engine_core)
         if other_core and hasattr(os, "sched_setaffinity"):

@@ -1,7 +1,7 @@
 """CPU seconds of the gateway for each streamed token, against a plain Starlette server.
 
 The server makes the same stream itself, without a worker. Streams are paced like a model's, so that
-each token is written alone.
+each token is written alone. With --against, another checkout of this project takes the server's place.
 """
 
 from __future__ import annotations
@@ -22,17 +22,26 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=100, help="in each stream")
     parser.add_argument("--delay-ms", type=float, default=20.0, help="between two tokens of a stream")
+    parser.add_argument("--against", type=Path, help="the gateway of another checkout, instead of Starlette")
 
 
 def run(folder: Path, options: argparse.Namespace) -> None:
     with processes() as owned:
-        direct, direct_url = start_baseline(folder, options, owned)
         engine = f'model = "m"\nengine = "fake"\nmax_num_seqs = {options.streams}'
         ours = Cluster(folder, engine, owned)
+        name = "gateway / direct Starlette"
+        if options.against is None:
+            direct, direct_url = start_baseline(folder, options, owned)
+        else:
+            name = f"gateway / that of {options.against}"
+            source = options.against.resolve()
+            paths = {"PYTHONPATH": f"{source}:{source / 'deploy'}"}
+            other = Cluster(folder / "other", engine, owned, environ=paths)
+            direct, direct_url = other.gateway.pid, other.url
         print(machine())
         print(f"{options.streams} streams of {options.tokens} tokens, one each {options.delay_ms:g} ms")
         compare(
-            "gateway / direct Starlette",
+            name,
             "us a token",
             options.pairs,
             lambda: cost(ours.gateway.pid, ours.url, options),

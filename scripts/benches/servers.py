@@ -75,21 +75,20 @@ class Cluster:
         *,
         gateway_cores: set[int] | None = None,
         worker_cores: set[int] | None = None,
-        worker_environ: Mapping[str, str] | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
-        """`engine`: lines of the worker's table. Returns when it is ready."""
+        """`engine`: lines of the worker's table; `environ`: for both. Returns when it is ready."""
         home = folder / "home"
-        home.mkdir(mode=0o700)
+        home.mkdir(mode=0o700, parents=True)
         config = home / "cluster.toml"
         config.write_text(CONFIG.format(engine=engine))
-        environ = {"STUDIOFLEET_HOME": str(home)}
+        environ = {"STUDIOFLEET_HOME": str(home), **(environ or {})}
 
         def command(kind: str, process_id: str) -> list[str]:
             return [sys.executable, "-P", "-m", kind, "--config", str(config), "--id", process_id]
 
         self.gateway = owned.start(command("gateway", "gw"), gateway_cores, environ, cwd=home)
-        worker_environ = {**environ, **(worker_environ or {})}
-        self.worker = owned.start(command("worker", "w"), worker_cores, worker_environ, cwd=home)
+        self.worker = owned.start(command("worker", "w"), worker_cores, environ, cwd=home)
         self.url = wait_for_text(home / "run" / "gw.url", self.gateway)
         deadline = time.monotonic() + PATIENCE_S
         while httpx.get(self.url + "/health/ready").status_code != 200:
