@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from gateway.cluster import Cluster
 from gateway.dialects.base import Asked, total
@@ -93,11 +93,3 @@ class Choices(Group):
         if len(self.streams) > 1:
             told |= {"choices": len(self.streams), "completion_tokens": self.usage.completion_tokens}
         return told
-
-    def writing(self, cut: Callable[[], None]) -> None:
-        for stream in self.streams:
-            stream.writing(cut)
-
-    def written(self) -> None:
-        for stream in self.streams:
-            stream.written()

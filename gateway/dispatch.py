@@ -113,9 +113,10 @@ class Dispatcher:
     # --- what workers say ---
 
     def deltas(self, connection: bytes, message: Deltas) -> None:
+        get = self.flights.get
         for delta in message.deltas:
-            flight = self.flights.attempt(connection, delta.request_id, delta.attempt)
-            if flight is not None:
+            flight = get(delta.request_id)
+            if flight is not None and flight.attempt == delta.attempt and flight.connection == connection:
                 flight.take(delta, message)
                 flight.outlet.delta(delta)
 
@@ -270,7 +271,7 @@ class Dispatcher:
         self.taken_over += flight.began
         self.retried += not flight.began
         flight.attempt += 1
-        flight.progressed = False
+        flight.resumed = len(flight.emitted)
         self.waiting.exempt(flight, now)
         flight.tried = {worker.worker_id}
         flight.setback = error

@@ -58,12 +58,10 @@ class Flight:
     sent_at: float = math.inf
     affinity: bytes | None = None
     """What its prompt begins with; requests of one key go to the same workers."""
-    began: bool = False
-    """A delta came: the client has seen a part of the answer."""
-    progressed: bool = False
-    """A delta came from the worker that has it now."""
     emitted: array[int] = field(default_factory=lambda: array("q"))
     """The tokens of all that came: another worker can go on from there."""
+    resumed: int = 0
+    """So many of them came before the present attempt."""
     untraced: bool = False
     """Something came that these tokens do not tell of."""
     ticket: Ticket | None = None
@@ -85,12 +83,21 @@ class Flight:
         return self.request.request_id
 
     @property
+    def began(self) -> bool:
+        """Something came: the client has seen a part of the answer."""
+        return bool(self.emitted) or self.untraced
+
+    @property
+    def progressed(self) -> bool:
+        """Something came from the worker that has it now."""
+        return len(self.emitted) > self.resumed or self.untraced
+
+    @property
     def can_be_taken_over(self) -> bool:
         return bool(self.emitted) and not self.untraced
 
     def take(self, delta: Delta, message: Deltas) -> None:
         """Note what came. The first delta of a step carries the ids of all that the step says."""
-        self.began = self.progressed = True
         if delta.token_ids:
             self.emitted.extend(delta.token_ids)
             self._traced = message

@@ -12,6 +12,8 @@ class Flights:
 
     def __init__(self) -> None:
         self._flights: dict[str, Flight] = {}
+        self.get = self._flights.get
+        """Looked at for each token."""
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -35,7 +37,7 @@ class Flights:
 
     def attempt(self, connection: bytes, request_id: str, attempt: int) -> Flight | None:
         """The one that a worker speaks of, unless it was taken from it meanwhile."""
-        flight = self._flights.get(request_id)
+        flight = self.get(request_id)
         if flight is None or (flight.connection, flight.attempt) != (connection, attempt):
             return None
         return flight

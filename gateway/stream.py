@@ -37,6 +37,12 @@ class Group:
         """Nothing was written for so long that a sign of life is due."""
         self.gone = False
         """The client left."""
+        self.cut: Callable[[], None] | None = None
+        """Ends the connection to which something is being written at the moment."""
+        self.wrote = False
+        """Something was written since the streams were last looked after."""
+        self.quiet_since = 0.0
+        """When the last write was seen."""
 
     async def changed(self) -> None:
         """Wait for news. What came since the last call ended is some, as that may have been in a write."""
@@ -58,6 +64,15 @@ class Group:
         self.gone = True
         self.wake()
 
+    def writing(self, cut: Callable[[], None]) -> None:
+        """A write begins, to a connection that `cut` ends."""
+        self.cut = cut
+        self.wrote = True
+
+    def written(self) -> None:
+        self.cut = None
+        self.silent = False
+
     @property
     def is_over(self) -> bool:
         return not self.pending or self.error is not None or self.gone
@@ -75,10 +90,9 @@ class Stream:
         self._prompt_told = False
         self._group = group
         group.pending += 1
-        self._cut: Callable[[], None] | None = None
         self._size = 0
-        self._quiet_since = clock()
-        self._began_at = self._quiet_since
+        self._began_at = clock()
+        group.quiet_since = self._began_at
         self._started_at: float | None = None
         self._first_token_at: float | None = None
         self._attempts = 0
@@ -109,8 +123,8 @@ class Stream:
         self._deltas.append(delta)
         if self._live:
             size = len(delta.text) + len(delta.reasoning)
-            for call in delta.tool_calls:
-                size += len(call.arguments) + 1
+            if delta.tool_calls:
+                size += sum(len(call.arguments) + 1 for call in delta.tool_calls)
             if size:
                 self._size += size
                 self._group.wake()
@@ -130,13 +144,17 @@ class Stream:
 
     def tick(self, now: float) -> None:
         """Cut off who lets too much pile up; ask for a sign of life where there is nothing to write."""
-        if self._cut is not None:
+        group = self._group
+        if group.cut is not None:
             if self._size > self._limits.stream_buffer_bytes and not self.overrun:
                 self.overrun = True
-                self._cut()
-        elif self._live and now - self._quiet_since >= self._limits.keepalive_s:
-            self._group.silent = True
-            self._group.wake()
+                group.cut()
+        elif group.wrote:
+            group.wrote = False
+            group.quiet_since = now
+        elif self._live and now - group.quiet_since >= self._limits.keepalive_s:
+            group.silent = True
+            group.wake()
 
     # --- read by the endpoint ---
 
@@ -173,12 +191,3 @@ class Stream:
             self._prompt_told = True  # a second attempt brings it again
             pieces.insert(0, self._prompt)
         return pieces
-
-    def writing(self, cut: Callable[[], None]) -> None:
-        """A write begins, to a connection that `cut` ends."""
-        self._quiet_since = self._clock()
-        self._cut = cut
-
-    def written(self) -> None:
-        self._cut = None
-        self._group.silent = False

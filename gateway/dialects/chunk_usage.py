@@ -47,7 +47,8 @@ class ChunkEnd:
     """How the chunks of one stream end; `now` is the end of the next one."""
 
     def __init__(self, wanted: UsageWanted) -> None:
-        self._each = wanted.each
+        self.each = wanted.each
+        """Each chunk tells counts."""
         self._prompt_tokens = 0
         self._completion_tokens: dict[int, int] = {}
         self.now = b',"usage":null}\n\n' if wanted.last else b"}\n\n"
@@ -56,16 +57,13 @@ class ChunkEnd:
         self._prompt_tokens = usage.prompt_tokens
         self._tell()
 
-    def count(self, index: int, completion_tokens: int) -> bool:
-        """So many tokens one of the answers has by now. Whether that changes the end."""
-        if not self._each:
-            return False
+    def count(self, index: int, completion_tokens: int) -> None:
+        """So many tokens one of the answers has by now. Only where each chunk tells them."""
         self._completion_tokens[index] = max(completion_tokens, self._completion_tokens.get(index, 0))
         self._tell()
-        return True
 
     def _tell(self) -> None:
-        if self._each:
+        if self.each:
             counts = _counts(self._prompt_tokens, sum(self._completion_tokens.values()))
             self.now = b',"usage":%b}\n\n' % _encode(counts)
 

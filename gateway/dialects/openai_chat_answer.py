@@ -72,7 +72,13 @@ class StreamWriter:
 
     def piece(self, index: int, piece: Piece) -> bytes:
         self._idle = 0
-        self._count(index, piece.completion_tokens)
+        if self._end.each:
+            self._count(index, piece.completion_tokens)
+        if piece.reasoning or piece.logprobs or piece.tool_calls:
+            return self._mixed(index, piece)
+        return self._texts[index] + _encode(piece.text) + self._text_end
+
+    def _mixed(self, index: int, piece: Piece) -> bytes:
         chunks = b""
         if piece.reasoning:
             text = _encode(piece.reasoning)
@@ -89,7 +95,8 @@ class StreamWriter:
         return chunks
 
     def finish(self, index: int, finished: Finished) -> bytes:
-        self._count(index, finished.usage.completion_tokens)
+        if self._end.each:
+            self._count(index, finished.usage.completion_tokens)
         reason = _encode(_finish_reason(finished))
         end = b'{"index":%d,"delta":{},"logprobs":null,"finish_reason":%b}]' % (index, reason)
         return self._head + end + self._end.now
@@ -107,8 +114,8 @@ class StreamWriter:
         return sse.error_event(error)
 
     def _count(self, index: int, completion_tokens: int) -> None:
-        if self._end.count(index, completion_tokens):
-            self._set_ends()
+        self._end.count(index, completion_tokens)
+        self._set_ends()
 
     def _chunk(self, index: int, delta: bytes, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         end = self._plain_end

@@ -144,7 +144,8 @@ class StreamWriter:
         return b"".join(self._chunk(index, _prompt_text(self._asked, index)) for index in range(count))
 
     def piece(self, index: int, piece: Piece) -> bytes:
-        self._end.count(index, piece.completion_tokens)
+        if self._end.each:
+            self._end.count(index, piece.completion_tokens)
         text = shown(piece)
         if piece.prompt_text or piece.prompt_logprobs:
             text = _prompt_text(self._asked, index, piece) + text
@@ -158,7 +159,8 @@ class StreamWriter:
         return self._chunk(index, text, logprobs)
 
     def finish(self, index: int, finished: Finished) -> bytes:
-        self._end.count(index, finished.usage.completion_tokens)
+        if self._end.each:
+            self._end.count(index, finished.usage.completion_tokens)
         return self._chunk(index, "", reason=_encode(_finish_reason(finished)))
 
     def end(self, usage: Usage) -> bytes:
