@@ -29,15 +29,12 @@ class Piece(msgspec.Struct, frozen=True, omit_defaults=True):
 def joined(deltas: list[Delta]) -> list[Piece]:
     """The deltas as few pieces: nothing is lost, and nothing overtakes anything."""
     if len(deltas) == 1:  # as it is while the client keeps up
-        return _single(deltas[0])
-    return [piece for group in _groups(deltas) if _says_something(piece := _piece(group))]
-
-
-def _single(delta: Delta) -> list[Piece]:
-    text, reasoning, calls, logprobs = delta.text, delta.reasoning, delta.tool_calls, delta.logprobs
-    if not (text or reasoning or calls or logprobs):
+        (only,) = deltas
+        text, reasoning, calls, logprobs = only.text, only.reasoning, only.tool_calls, only.logprobs
+        if text or reasoning or calls or logprobs:
+            return [Piece(reasoning, text, calls, logprobs, only.completion_tokens)]
         return []
-    return [Piece(reasoning, text, calls, logprobs, delta.completion_tokens)]
+    return [piece for group in _groups(deltas) if _says_something(piece := _piece(group))]
 
 
 def _groups(deltas: list[Delta]) -> list[list[Delta]]:
