@@ -27,8 +27,7 @@ MINUTES = 2 * 24 * 60
 CLIENTS = 16
 TOLERATED = {
     "ok",
-    "worker_lost",  # whose worker was killed in mid-stream
-    "ConnectError",  # the rest: whose gateway was killed or restarted
+    "ConnectError",  # this and the rest: whose gateway was killed or restarted
     "ConnectionRefusedError",
     "ConnectionResetError",
     "ReadError",
