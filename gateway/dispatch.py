@@ -195,6 +195,8 @@ class Dispatcher:
         """A worker that left the registry: its requests go elsewhere, or end."""
         if died:
             self.breakers.lost(view, now)
+        else:
+            self.breakers.unsent(view)
         for flight in self.flights.at(view.connection):
             flight.deaths += died and not flight.progressed
             error = ClusterError(

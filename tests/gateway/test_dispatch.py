@@ -466,3 +466,20 @@ def test_a_worker_cannot_speak_for_the_client_or_for_its_rights():
     fleet.accept(b"a")
     fleet.fail(b"a", "client_closed_request")
     assert outlet.code == "internal_error"
+
+
+def test_a_probe_that_ended_with_its_connection_is_followed_by_another():
+    fleet = Fleet()
+    fleet.join("a", "b")
+    view = fleet.registry.at(b"a")
+    assert view is not None
+    for _ in range(3):
+        fleet.dispatcher.breakers.failed(view, fleet.now)
+    fleet.ask("first")
+    assert fleet.at(b"b") == ["first"]
+    fleet.now = 7.0  # the breaker's pause is over
+    fleet.join("b")
+    fleet.ask("probe")
+    assert fleet.at(b"a") == ["probe"]
+    fleet.receive(b"again", hello("a"))
+    assert fleet.at(b"again") == ["probe"]

@@ -19,6 +19,12 @@ _ASCII = "d"
 r"""Of the classes of characters, `\d` means the ten digits that everybody thinks of."""
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
+MOST_PARTS = 5000
+"""Objects and lists in the schemas of one answer; llguidance calls itself for each that is within another."""
+_MOST_RULES = 1000
+_LONGEST_GRAMMAR = 64 * 1024
+"""Characters. Both hold llguidance to a few seconds, and to the stack that it gets."""
+
 TokenOf = Callable[[str], int | None]
 """The id of a mark that is one special token; None where it is text."""
 
@@ -64,6 +70,8 @@ def _until(mark: str, token: int | None) -> list[str]:
 
 def _text(form: Form) -> dict[str, Any]:
     if form.kind == "json":
+        if parts(form.value) > MOST_PARTS:
+            raise _too_large(form, f"{MOST_PARTS} objects and lists")
         return _json(form.value)
     if form.kind == "json_object":
         return _json(ANY_OBJECT)
@@ -71,10 +79,30 @@ def _text(form: Form) -> dict[str, Any]:
         return {"lark_grammar": f"start: /{regex_to_lark(_whole(form.value), _ASCII)}/"}
     if form.kind == "choice":
         return {"lark_grammar": f"start: {' | '.join(map(_literal, form.value))}"}
+    if len(form.value) > _LONGEST_GRAMMAR:
+        raise _too_large(form, f"{_LONGEST_GRAMMAR} characters")
     try:
-        return {"lark_grammar": any_to_lark(form.value)}
+        lark = any_to_lark(form.value)
     except Exception as error:  # whatever a text that is no grammar leads it to
         raise PromptError(f"{form.field} is no grammar: {error}", "settings", param=form.field) from error
+    if lark.count("\n") > _MOST_RULES:
+        raise _too_large(form, f"{_MOST_RULES} lines")
+    return {"lark_grammar": lark}
+
+
+def parts(schema: Any) -> int:
+    """How many objects and lists it is made of."""
+    count, left = 0, [schema]
+    while left:
+        each = left.pop()
+        if isinstance(each, Mapping | list):
+            count += 1
+            left.extend(each.values() if isinstance(each, Mapping) else each)
+    return count
+
+
+def _too_large(form: Form, limit: str) -> PromptError:
+    return PromptError(f"{form.field} has more than {limit}; make it smaller", "settings", param=form.field)
 
 
 def _whole(pattern: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -13,7 +14,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from numpy.typing import NDArray
 
-from worker.engine.grammar import ANY_OBJECT, grammar_of
+from worker.engine.grammar import ANY_OBJECT, MOST_PARTS, grammar_of, parts
 from worker.engine.output import PromptError
 from worker.engine.shape import Function, Shape
 from worker.parsers.base import Syntax
@@ -22,6 +23,9 @@ logger = logging.getLogger(__name__)
 
 END_OF_BYTES = 261
 """The token that ends an answer of bytes, for `for_bytes`."""
+_STACK_BYTES = 64 * 1024 * 1024
+"""Of address space. A chain of a thousand references needs more than a thread has, and llguidance ends the
+process where there is none left."""
 _LONGEST_WORDS = 400
 """Characters of llguidance's own words in an error."""
 
@@ -91,6 +95,9 @@ class Grammars:
     def guide(self, shape: Shape, syntax: Syntax, *, in_reasoning: bool = False) -> Guide:
         """`syntax` is that of the answer (`constrained`). Raises `PromptError`."""
         field = "tools" if shape.form is None else shape.form.field
+        if sum(parts(function.schema) for function in shape.functions) > MOST_PARTS:
+            logger.warning("the schemas of the tools have more than %d objects and lists", MOST_PARTS)
+            shape = replace(shape, functions=tuple(_any(function) for function in shape.functions))
         matcher = self._matcher(grammar_of(shape, syntax, self._token_of, in_reasoning=in_reasoning))
         if matcher.is_error() and shape.functions:
             shape = self._without_faults(shape, syntax)
@@ -102,7 +109,19 @@ class Grammars:
         return Guide(matcher, self._tokenizer.vocab_size, field)
 
     def _matcher(self, grammar: str) -> LLMatcher:
-        return LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
+        tokenizer, made = self._tokenizer, list[LLMatcher]()
+
+        def make() -> None:
+            made.append(LLMatcher(tokenizer, grammar, log_level=0, limits=self._limits))
+
+        before = threading.stack_size(_STACK_BYTES)
+        try:
+            thread = threading.Thread(target=make, name="grammar")
+            thread.start()
+        finally:
+            threading.stack_size(before)
+        thread.join()
+        return made[0]
 
     def _token_of(self, mark: str) -> int | None:
         token = self._special.get(mark)
@@ -116,7 +135,7 @@ class Grammars:
             if not alone.is_error():
                 return function
             logger.warning("the schema of the tool %.80r: %s", function.name, _short(alone.get_error()))
-            return Function(function.name, ANY_OBJECT)
+            return _any(function)
 
         return replace(shape, functions=tuple(map(mended, shape.functions)))
 
@@ -148,6 +167,10 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
     if list(other[: len(one)]) == one:
         return len(one)
     return next(i for i, (a, b) in enumerate(zip(one, [*other, None], strict=False)) if a != b)
+
+
+def _any(function: Function) -> Function:
+    return Function(function.name, ANY_OBJECT)
 
 
 def _short(words: str) -> str:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.engine.output import PromptError
-from worker.engine.shape import Form, Shape
+from worker.engine.shape import Form, Function, Shape
 from worker.parsers.base import Syntax
 from worker.parsers.constrained import constrained
 
@@ -98,3 +98,37 @@ def test_what_nobody_means_takes_a_moment_at_most(schema):
     """The preparation thread serves everybody. (A test has a minute.)"""
     with contextlib.suppress(PromptError):
         assert allowed(guide(schema))
+
+
+def chain(links):
+    """Objects in objects, each of which is only referred to."""
+    inner = {f"d{i}": {"properties": {"a": {"$ref": f"#/$defs/d{i + 1}"}}} for i in range(links)}
+    return {"$defs": {**inner, f"d{links}": {"type": "null"}}, "$ref": "#/$defs/d0"}
+
+
+def test_long_chains_of_references_end_no_process():
+    assert allowed(guide(chain(1600)))  # 4,802 parts
+    with pytest.raises(PromptError, match="here has more than 5000 objects and lists"):
+        guide(chain(1700))
+
+
+def test_tools_with_larger_schemas_than_can_be_followed_take_any_object():
+    syntax = constrained(Syntax(), calls=True)
+    call = Shape(functions=(Function("f", {"type": "object", **chain(1700)}),))
+    assert allowed(GRAMMARS.guide(call, syntax))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("start: r0\n" + "\n".join(f"r{i}: r{i + 1}" for i in range(1000)) + '\nr1000: "a"', "1000 lines"),
+        (
+            "root ::= r0\r" + "\r".join(f'r{i} ::= "a" r{i + 1}' for i in range(1001)) + '\rr1001 ::= "a"',
+            "lines",
+        ),
+        ('start: "' + "a" * 65536 + '"', "65536 characters"),
+    ],
+)
+def test_grammars_have_bounds(text, why):
+    with pytest.raises(PromptError, match=f"here has more than .*{why}"):
+        GRAMMARS.guide(Shape(Form("grammar", text, "here")), constrained(Syntax(), calls=False))
