@@ -19,12 +19,13 @@ UNREACHABLE = "NewConnectionError"
 """What pip says while it tries again to reach a registry, before it says that a package does not exist."""
 
 
-def environment(*pins: str) -> Path:
+def environment(*pins: str, beside: Path | None = None) -> Path:
     """The interpreter of an environment with these packages, made at first use and after each change of them.
 
-    Skips the test when the registry of packages cannot be reached.
+    What it lacks is taken from the packages in `beside`. Skips the test when the registry of packages
+    cannot be reached.
     """
-    wanted = "\n".join([sys.version, *pins])
+    wanted = "\n".join([sys.version, *pins, str(beside or "")])
     folder = CACHE / hashlib.sha256(wanted.encode()).hexdigest()[:16]
     if not folder.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -37,6 +38,9 @@ def environment(*pins: str) -> Path:
             if UNREACHABLE in made.stderr:
                 pytest.skip("the registry of Python packages cannot be reached")
             pytest.fail(made.stderr)
+        if beside is not None:
+            (own,) = fresh.glob("lib/python*/site-packages")
+            (own / "beside.pth").write_text(f"import site; site.addsitedir({str(beside)!r})\n")
         fresh.rename(folder)
     return folder / "bin" / "python"
 
