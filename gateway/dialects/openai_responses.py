@@ -103,10 +103,12 @@ def _echoed(fields: Fields, sampling: SamplingParams) -> dict[str, Any]:
     choice = fields.raw("tool_choice")
     return {
         **{name: fields.raw(name) for name in _ECHOED},
-        "user": fields.text("user"),
+        **{name: fields.text(name) for name in ("user", "prompt_cache_key", "safety_identifier")},
         "metadata": {} if fields.object("metadata") is None else fields.raw("metadata"),
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
         "tools": [_whole_tool(tool) for tool in fields.items("tools") or []],
         "tool_choice": "auto" if choice is None else choice,
         "reasoning": {"effort": reasoning.get("effort"), "summary": reasoning.get("summary")},
@@ -114,6 +116,8 @@ def _echoed(fields: Fields, sampling: SamplingParams) -> dict[str, Any]:
         "top_logprobs": sampling.logprobs or 0,
         "truncation": "disabled",
         "background": False,
+        "service_tier": "default",
+        "max_tool_calls": None,
     }
 
 

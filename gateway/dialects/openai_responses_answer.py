@@ -66,7 +66,7 @@ class ResponseWriter:
     def finish(self, index: int, finished: Finished) -> bytes:
         status = "incomplete" if finished.finish_reason == "length" else "completed"
         events = self._events(self._blocks.end(never_empty=True), status)
-        response = self.response(status, finished.usage)
+        response = self.response(status, finished)
         self.body = _encode(response)
         if self._asked.store:
             self._store.keep(self.response_id, Kept((*self._asked.turns, self._turn()), self.body))
@@ -87,19 +87,23 @@ class ResponseWriter:
         response["error"] = {"code": told["code"], "message": told["message"]}
         return self._event("response.failed", response=response)
 
-    def response(self, status: str, usage: Usage | None = None) -> dict[str, Any]:
+    def response(self, status: str, finished: Finished | None = None) -> dict[str, Any]:
         """The response as it stands."""
+        completed = None
+        if finished is not None and status == "completed":
+            completed = self._identity.created + round(finished.timings.prefill_s + finished.timings.decode_s)
         reason = {"reason": "max_output_tokens"} if status == "incomplete" else None
         return {
             "id": self.response_id,
             "object": "response",
             "created_at": self._identity.created,
+            "completed_at": completed,
             "status": status,
             "model": self._identity.model,
             "output": list(self._items),
             "error": None,
             "incomplete_details": reason,
-            "usage": None if usage is None else _usage_object(usage),
+            "usage": None if finished is None else _usage_object(finished.usage),
             **self._asked.echoed,
         }
 

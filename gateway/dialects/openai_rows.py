@@ -206,9 +206,10 @@ RESPONSES = (
     ),
     Row("metadata", OBJECT, "told in the answer"),
     Row("user", STRING, "told in the answer"),
+    Row("safety_identifier", STRING, "told in the answer"),
     refused("background", FLAG, "nothing runs in the background"),
     refused("conversation", ("string", "object"), "send previous_response_id, or the whole input"),
     refused("prompt", OBJECT, "there are no stored prompts"),
-    *ignored("stream_options", "truncation", "service_tier", "safety_identifier"),
+    *ignored("stream_options", "truncation", "service_tier"),
     *ignored("prompt_cache_retention", "max_tool_calls", "context_management", "client_metadata"),
 )

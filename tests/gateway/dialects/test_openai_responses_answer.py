@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
@@ -17,6 +18,7 @@ from gateway.dialects.openai_responses_answer import Responses
 from gateway.pieces import Piece, joined
 from protocol.errors import ClusterError, ErrorCode
 from protocol.messages import Delta, TokenLogprob
+from protocol.values import Timings
 from tests.gateway.dialects.answers import (
     IDENTITY,
     USAGE,
@@ -119,6 +121,30 @@ def test_the_events_of_thought_text_and_call_are_what_the_official_client_expect
     assert (response.usage.input_tokens, response.usage.total_tokens) == (7, 12)
 
 
+def test_fields_that_open_responses_requires_are_there():
+    """Of its ResponseResource, beside those that the vendor's client requires."""
+    request = asked(prompt_cache_key="k", safety_identifier="me", presence_penalty=0.5, max_tool_calls=3)
+    ended = replace(finished(), timings=Timings(queued_s=100.0, prefill_s=1.5, decode_s=2.0))
+    found = whole(Responses(), request, [Piece(text="a")], ended)
+    assert found["completed_at"] == found["created_at"] + 4
+    assert (found["prompt_cache_key"], found["safety_identifier"], found["service_tier"]) == (
+        "k",
+        "me",
+        "default",
+    )
+    assert (found["presence_penalty"], found["frequency_penalty"], found["max_tool_calls"]) == (
+        0.5,
+        0.0,
+        None,
+    )
+    first = events(streamed(Responses(), asked(), [Piece(text="a")], finished()))[0]["response"]
+    assert (first["completed_at"], first["prompt_cache_key"], first["safety_identifier"]) == (
+        None,
+        None,
+        None,
+    )
+
+
 def test_calls_of_custom_tools_and_of_groups_are_told_as_the_client_declared_them():
     calls = (call(0, "patch", '{"input": "*** Begin"}'), call(1, "docs__find", ""), call(2, "patch", "raw"))
     pieces = [Piece(tool_calls=calls)]
@@ -134,6 +160,7 @@ def test_calls_of_custom_tools_and_of_groups_are_told_as_the_client_declared_the
 def test_the_budget_ends_it_incomplete():
     found = whole(Responses(), asked(), [Piece(text="a")], finished("length"))
     assert (found["status"], found["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    assert found["completed_at"] is None
     assert found["output"][0]["status"] == "incomplete"
     last = events(streamed(Responses(), asked(), [Piece(text="a")], finished("length")))[-1]
     assert last["type"] == "response.incomplete"
