@@ -304,7 +304,9 @@ def test_check_21_killed_after_the_first_byte_each_stream_says_so_and_others_go_
             *before, last = spoken.events(path, future.result())
             assert len(before) > 2, path
             assert "[DONE]" not in future.result()
-            assert all(word not in future.result() for word in ("message_stop", "completed", '"done":true'))
+            assert all(
+                word not in future.result() for word in ("message_stop", "response.completed", '"done":true')
+            )
             if path == spoken.RESPONSES:
                 assert last["type"] == "response.failed"
                 assert last["response"]["error"]["code"] == "worker_lost"
