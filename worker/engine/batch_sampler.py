@@ -13,6 +13,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from worker.engine.output import PromptError
 from worker.engine.penalties import History, adjusted
 from worker.engine.sampling import Draw, by_groups, draw, greedy
 from worker.engine.sequence import Likelihood
@@ -138,6 +139,8 @@ class BatchSampler:
     def _tokens(self, logits: mx.array, logprobs: mx.array, rows: list[Drawing]) -> mx.array:
         try:
             return self._drawn_together(logits, logprobs, rows)
+        except PromptError as error:
+            logger.info("of %d rows one cannot go on, each is drawn alone: %s", len(rows), error)
         except Exception:
             logger.exception("a draw for %d rows failed; each is drawn alone", len(rows))
         return mx.concatenate(

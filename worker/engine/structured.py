@@ -70,10 +70,11 @@ class Guide:
         return words
 
     def _broken(self) -> PromptError:
+        words = _short(self._matcher.get_error())
+        if words.startswith("NoExtensionBias"):
+            words = "nothing can come next"
         return PromptError(
-            f"the answer cannot go on as {self._field} has it: {_short(self._matcher.get_error())}",
-            "settings",
-            param=self._field,
+            f"the answer cannot go on as {self._field} has it: {words}", "settings", param=self._field
         )
 
 
@@ -106,7 +107,9 @@ class Grammars:
             raise PromptError(
                 f"{field} cannot be followed: {_short(matcher.get_error())}", "settings", param=field
             )
-        return Guide(matcher, self._tokenizer.vocab_size, field)
+        guide = Guide(matcher, self._tokenizer.vocab_size, field)
+        guide.allowed()  # here, where it delays nobody; some allow nothing at all
+        return guide
 
     def _matcher(self, grammar: str) -> LLMatcher:
         tokenizer, made = self._tokenizer, list[LLMatcher]()

@@ -100,6 +100,12 @@ def test_what_nobody_means_takes_a_moment_at_most(schema):
         assert allowed(guide(schema))
 
 
+def test_a_form_that_no_answer_has_is_refused_before_the_first_token():
+    with pytest.raises(PromptError, match="as here has it: nothing can come next") as caught:
+        guide({"$ref": "#"})
+    assert caught.value.param == "here"
+
+
 def chain(links):
     """Objects in objects, each of which is only referred to."""
     inner = {f"d{i}": {"properties": {"a": {"$ref": f"#/$defs/d{i + 1}"}}} for i in range(links)}
