@@ -55,7 +55,6 @@ class Dispatcher:
         self._config = config
         self._registry = registry
         self._catalog = catalog
-        self._transport = transport
         self.breakers = Breakers(rng)
         self._budget = RetryBudget()
         self._placement = Placement(config, registry, self.breakers, transport, rng)
@@ -307,11 +306,11 @@ class Dispatcher:
     def _pump(self, model: str, now: float) -> None:
         while (ticket := self.waiting.head(model)) is not None:
             flight = self.flights[ticket.request_id]
-            hopeless = self._catalog.is_hopeless(model, now)
-            if not hopeless and self._placement.choose(flight, now) is None:
-                return
-            self.waiting.leave(flight)
-            if hopeless or not self._placement.place(flight, now):
+            if self._catalog.is_hopeless(model, now):
+                self.waiting.leave(flight)
                 self._guarded(flight, now, self._wait)
-                if not hopeless:
-                    return
+            elif self._placement.place(flight, now):
+                self.waiting.leave(flight)
+            else:
+                flight.tried.clear()
+                return
