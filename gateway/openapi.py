@@ -8,47 +8,24 @@ from typing import Any
 
 import msgspec
 
-from gateway.dialects.table import schema_of
+from gateway.dialects.table import record, schema_of
 from gateway.failures import TABLE, Shape, shape_of, status_of
 from gateway.middleware import plain_path
 from gateway.surface import JSON, ROUTES, TEXT, Route
 from protocol import __version__
 from protocol.errors import ClusterError, ErrorCode
 
-_STRING = {"type": "string"}
-_OPENAI_ERROR = {
-    "type": "object",
-    "properties": {
-        "error": {
-            "type": "object",
-            "properties": {
-                "message": _STRING,
-                "type": _STRING,
-                "param": {"type": ["string", "null"]},
-                "code": _STRING,
-            },
-            "required": ["message", "type", "param", "code"],
-        }
-    },
-    "required": ["error"],
-}
+_STRING: dict[str, Any] = {"type": "string"}
+_OPENAI_ERROR = record(
+    error=record(message=_STRING, type=_STRING, param={"type": ["string", "null"]}, code=_STRING)
+)
 _ERRORS = {
     Shape.OPENAI: _OPENAI_ERROR,
     Shape.RESPONSES: _OPENAI_ERROR,
-    Shape.ANTHROPIC: {
-        "type": "object",
-        "properties": {
-            "type": {"const": "error"},
-            "error": {
-                "type": "object",
-                "properties": {"type": _STRING, "message": _STRING},
-                "required": ["type", "message"],
-            },
-            "request_id": _STRING,
-        },
-        "required": ["type", "error", "request_id"],
-    },
-    Shape.OLLAMA: {"type": "object", "properties": {"error": _STRING}, "required": ["error"]},
+    Shape.ANTHROPIC: record(
+        type={"const": "error"}, error=record(type=_STRING, message=_STRING), request_id=_STRING
+    ),
+    Shape.OLLAMA: record(error=_STRING),
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gateway.dialects import anthropic_rows, ollama_rows, openai_rows, token_rows
-from gateway.dialects.table import Row
+from gateway.dialects.table import Row, items, record
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
@@ -38,56 +38,51 @@ class Route(NamedTuple):
     statuses: tuple[int, ...] = (200,)
 
 
-def _object(**properties: dict[str, Any]) -> dict[str, Any]:
-    """With exactly these keys at least."""
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
 def _word(word: str) -> dict[str, Any]:
     return {"const": word}
 
 
-def _items(schema: dict[str, Any], at_least: int = 0) -> dict[str, Any]:
-    return {"type": "array", "items": schema, "minItems": at_least}
+def _list(of: dict[str, Any], at_least: int = 0) -> dict[str, Any]:
+    return _LIST | items(of, at_least=at_least)
 
 
-_USAGE = _object(prompt_tokens=_COUNT, completion_tokens=_COUNT, total_tokens=_COUNT)
+_USAGE = record(prompt_tokens=_COUNT, completion_tokens=_COUNT, total_tokens=_COUNT)
 _COMMON = {"id": _STRING, "created": _COUNT, "model": _STRING, "usage": _USAGE}
-_CHAT_CHOICE = _object(
+_CHAT_CHOICE = record(
     index=_COUNT,
-    message=_object(role=_word("assistant"), content={"type": ["string", "null"]}, refusal={"type": "null"}),
+    message=record(role=_word("assistant"), content={"type": ["string", "null"]}, refusal={"type": "null"}),
     logprobs=_NULLABLE,
     finish_reason={"enum": ["stop", "length", "tool_calls"]},
 )
-_CHOICE = _object(index=_COUNT, text=_STRING, logprobs=_NULLABLE, finish_reason={"enum": ["stop", "length"]})
-_CHAT = _object(**_COMMON, object=_word("chat.completion"), choices=_items(_CHAT_CHOICE, 1))
-_COMPLETION = _object(**_COMMON, object=_word("text_completion"), choices=_items(_CHOICE, 1))
-_RESPONSE = _object(
+_CHOICE = record(index=_COUNT, text=_STRING, logprobs=_NULLABLE, finish_reason={"enum": ["stop", "length"]})
+_CHAT = record(**_COMMON, object=_word("chat.completion"), choices=_list(_CHAT_CHOICE, 1))
+_COMPLETION = record(**_COMMON, object=_word("text_completion"), choices=_list(_CHOICE, 1))
+_RESPONSE = record(
     id=_STRING,
     object=_word("response"),
     created_at=_COUNT,
     status={"enum": ["completed", "incomplete"]},
     model=_STRING,
-    output=_items(_object(id=_STRING, type=_STRING), 1),
-    usage=_object(input_tokens=_COUNT, output_tokens=_COUNT, total_tokens=_COUNT),
+    output=_list(record(id=_STRING, type=_STRING), 1),
+    usage=record(input_tokens=_COUNT, output_tokens=_COUNT, total_tokens=_COUNT),
 )
-_MESSAGE = _object(
+_MESSAGE = record(
     id=_STRING,
     type=_word("message"),
     role=_word("assistant"),
     model=_STRING,
-    content=_items(_object(type=_STRING), 1),
+    content=_list(record(type=_STRING), 1),
     stop_reason={"enum": ["end_turn", "max_tokens", "stop_sequence", "tool_use"]},
     stop_sequence={"type": ["string", "null"]},
-    usage=_object(input_tokens=_COUNT, output_tokens=_COUNT),
+    usage=record(input_tokens=_COUNT, output_tokens=_COUNT),
 )
-_TOKENS = _object(tokens=_LIST)
-_TEXT_OF = _object(prompt=_STRING, content=_STRING)
+_TOKENS = record(tokens=_LIST)
+_TEXT_OF = record(prompt=_STRING, content=_STRING)
 _OLLAMA = {"model": _STRING, "created_at": _STRING, "done": {"type": "boolean"}}
-_MODEL = _object(id=_STRING, object=_STRING)
-_MODELS = _object(object=_word("list"), data=_items(_MODEL))
-_TAGS = _object(models=_items(_object(name=_STRING, model=_STRING)))
-_STATUS = _object(status=_STRING)
+_MODEL = record(id=_STRING, object=_STRING)
+_MODELS = record(object=_word("list"), data=_list(_MODEL))
+_TAGS = record(models=_list(record(name=_STRING, model=_STRING)))
+_STATUS = record(status=_STRING)
 
 ROUTES = (
     Route("POST", "/v1/chat/completions", "Chat completions (OpenAI)", openai_rows.CHAT, _CHAT, EVENTS),
@@ -99,7 +94,7 @@ ROUTES = (
         "/v1/responses/{response}",
         "Forget a response",
         None,
-        _object(id=_STRING, deleted=_word(True)),  # type: ignore[arg-type]
+        record(id=_STRING, deleted=_word(True)),  # type: ignore[arg-type]
     ),
     Route("POST", "/v1/messages", "Messages (Anthropic)", anthropic_rows.MESSAGES, _MESSAGE, EVENTS),
     Route(
@@ -107,26 +102,26 @@ ROUTES = (
         "/v1/messages/count_tokens",
         "Tokens of messages (Anthropic)",
         anthropic_rows.COUNT,
-        _object(input_tokens=_COUNT),
+        record(input_tokens=_COUNT),
     ),
     Route("GET", "/v1/models", "Models, for the clients of both", None, _MODELS),
     Route("GET", "/v1/models/{model}", "One model", None, _MODEL),
     Route("POST", "/tokenize", "Token ids (vLLM, llama.cpp)", token_rows.TOKENIZE, _TOKENS),
     Route("POST", "/detokenize", "The text of token ids", token_rows.DETOKENIZE, _TEXT_OF),
     Route("POST", "/apply-template", "A rendered conversation", token_rows.TEMPLATE_OF, _TEXT_OF),
-    Route("POST", "/api/chat", "Chat (Ollama)", ollama_rows.CHAT, _object(**_OLLAMA, message=_OBJECT), LINES),
+    Route("POST", "/api/chat", "Chat (Ollama)", ollama_rows.CHAT, record(**_OLLAMA, message=_OBJECT), LINES),
     Route(
         "POST",
         "/api/generate",
         "Generate (Ollama)",
         ollama_rows.GENERATE,
-        _object(**_OLLAMA, response=_STRING),
+        record(**_OLLAMA, response=_STRING),
         LINES,
     ),
-    Route("POST", "/api/show", "One model (Ollama)", ollama_rows.SHOW, _object(model_info=_OBJECT)),
+    Route("POST", "/api/show", "One model (Ollama)", ollama_rows.SHOW, record(model_info=_OBJECT)),
     Route("GET", "/api/tags", "Models (Ollama)", None, _TAGS),
     Route("GET", "/api/ps", "Loaded models (Ollama)", None, _TAGS),
-    Route("GET", "/api/version", "The version of Ollama's routes", None, _object(version=_STRING)),
+    Route("GET", "/api/version", "The version of Ollama's routes", None, record(version=_STRING)),
     Route("GET", "/api/v0/models", "Models (LM Studio)", None, _MODELS),
     Route("GET", "/api/v0/models/{model}", "One model (LM Studio)", None, _MODEL),
     Route(
@@ -139,7 +134,7 @@ ROUTES = (
     Route("GET", "/health/live", "The process runs", None, _STATUS),
     Route("GET", "/health/ready", "Every model has a ready worker", None, _STATUS, statuses=(200, 503)),
     Route("GET", "/ping", "The process runs", None, _STATUS),
-    Route("GET", "/version", "The version", None, _object(version=_STRING)),
+    Route("GET", "/version", "The version", None, record(version=_STRING)),
     Route("GET", "/metrics", "Figures for Prometheus", None, _STRING, content=TEXT),
-    Route("GET", "/openapi.json", "This description", None, _object(openapi=_STRING, paths=_OBJECT)),
+    Route("GET", "/openapi.json", "This description", None, record(openapi=_STRING, paths=_OBJECT)),
 )

@@ -73,6 +73,11 @@ def keys(*required: str, **properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": [*required]}
 
 
+def record(**properties: dict[str, Any]) -> dict[str, Any]:
+    """Of an object that has all of these keys."""
+    return keys(*properties, **properties)
+
+
 def ignored(*names: str) -> tuple[Row, ...]:
     """Clients send them, and they change nothing here."""
     return tuple(Row(name, use=Use.IGNORED) for name in names)
