@@ -121,16 +121,12 @@ def _choice(fields: Fields, name: str) -> list[str]:
     return values
 
 
-def _flag(fields: Fields, name: str) -> bool:
-    return fields.flag(name)
-
-
 _KINDS: Mapping[str, Callable[[Fields, str], Any]] = {
     "json": _schema,
     "regex": _words,
     "choice": _choice,
     "grammar": _words,
-    "json_object": _flag,
+    "json_object": Fields.flag,
 }
 
 

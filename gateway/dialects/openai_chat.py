@@ -39,7 +39,8 @@ def parse(body: bytes) -> ChatRequest:
     messages = parse_messages(fields)
     stream = fields.flag("stream")
     usage = usage_wanted(fields, stream)
-    _refuse_what_is_not_built(fields)
+    _refuse_functions(fields)
+    _refuse_sound(fields)
     use = parse_tools(fields)
     return ChatRequest(
         model=model,
@@ -56,11 +57,6 @@ def parse(body: bytes) -> ChatRequest:
         template_options=parse_template_options(fields),
         cache_key=cache_key(fields),
     )
-
-
-def _refuse_what_is_not_built(fields: Fields) -> None:
-    _refuse_functions(fields)
-    _refuse_sound(fields)
 
 
 def _logprobs(fields: Fields) -> int | None:
