@@ -109,13 +109,12 @@ class Core:
         if self.closed is not None:
             self._say(gateway, self._rejected(request, self.closed, 1.0))
             return
-        can = self._can
         problem = unsupported(
             request,
             tools=self._uses_tools(),
             ids=self._fleet,
-            logprobs=can("logprobs"),
-            shapes=can("structure"),
+            logprobs=self._can("logprobs"),
+            shapes=self._can("structure"),
         )
         if problem is not None:
             self._say(gateway, self._with_load(_failed(request, ErrorCode.UNSUPPORTED, problem)))

@@ -61,11 +61,10 @@ def bring_up(home: Home, config_file: Path, config: ClusterConfig, environ: Mapp
     deadline = time.monotonic() + _ANSWER_S
     while True:
         reply = status_of(home)
-        if reply is None and _waited_for_a_stray(home, config_file):
-            pass
-        elif reply is None:
-            _refuse_busy_ports(home, config_file, config)
-            _start_supervisor(home, config_file, environment)
+        if reply is None:
+            if not _waited_for_a_stray(home, config_file):
+                _refuse_busy_ports(home, config_file, config)
+                _start_supervisor(home, config_file, environment)
         elif reply.stopping:
             wait_until_down(home, lambda _line: None)
         else:

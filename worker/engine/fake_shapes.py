@@ -12,7 +12,6 @@ from worker.engine.output import PromptError
 from worker.engine.shape import Shape
 from worker.engine.structured import END_OF_BYTES, Guide, for_bytes
 from worker.parsers.base import REASONING, Syntax
-from worker.parsers.constrained import constrained
 
 _LONGEST = 2048
 _TRIALS = 32
@@ -24,7 +23,7 @@ def short_text(shape: Shape, syntax: Syntax, *, in_reasoning: bool) -> str:
     """A text of that shape, always the same, without any reasoning. Raises `PromptError`."""
     if shape.form is not None:
         shape = replace(shape, functions=())
-    own = constrained(Syntax() if shape.plain else syntax, calls=bool(shape.functions))
+    own = shape.syntax(syntax)
     thought = own.marks(REASONING)
     silent = {state: tuple(e for e in edges if e[1] != REASONING) for state, edges in own.edges.items()}
     guide = for_bytes().guide(shape, replace(own, edges=silent))

@@ -70,7 +70,7 @@ def _until(mark: str, token: int | None) -> list[str]:
 
 def _text(form: Form) -> dict[str, Any]:
     if form.kind == "json":
-        if parts(form.value) > MOST_PARTS:
+        if part_count(form.value) > MOST_PARTS:
             raise _too_large(form, f"{MOST_PARTS} objects and lists")
         return _json(form.value)
     if form.kind == "json_object":
@@ -90,7 +90,7 @@ def _text(form: Form) -> dict[str, Any]:
     return {"lark_grammar": lark}
 
 
-def parts(schema: Any) -> int:
+def part_count(schema: Any) -> int:
     """How many objects and lists it is made of."""
     count, left = 0, [schema]
     while left:

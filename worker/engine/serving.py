@@ -24,8 +24,6 @@ from worker.engine.sequence import Events, Guide, Sequence
 from worker.engine.settings import RequestSettings
 from worker.engine.shape import Shape
 from worker.engine.stats import Totals
-from worker.parsers.base import Syntax
-from worker.parsers.constrained import constrained
 
 logger = logging.getLogger(__name__)
 
@@ -202,10 +200,8 @@ class Serving:
         in_reasoning = self._model.reader.ends_in_reasoning(ids, syntax.opens_reasoning)
         if shape is None:
             return _Prompt(ids, in_reasoning, None)
-        syntax = constrained(Syntax() if shape.plain else syntax, calls=bool(shape.functions))
-        return _Prompt(
-            ids, in_reasoning, self._model.grammars.guide(shape, syntax, in_reasoning=in_reasoning)
-        )
+        guide = self._model.grammars.guide(shape, shape.syntax(syntax), in_reasoning=in_reasoning)
+        return _Prompt(ids, in_reasoning, guide)
 
     def _stuck(self, answer: Answer, limit_s: float) -> None:
         logger.error("request %s: its prompt was not ready within %.0f s", answer.request_id, limit_s)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from worker.engine.output import PromptError
+from worker.parsers.base import Syntax
+from worker.parsers.constrained import constrained
 
 KINDS = ("json", "json_object", "regex", "choice", "grammar")
 """Those of vLLM's `structured_outputs`."""
@@ -39,6 +41,10 @@ class Shape:
     """Whether more than one call may come."""
     plain: bool = False
     """The answer goes on from a plain prompt: there are no marks in it."""
+
+    def syntax(self, model: Syntax) -> Syntax:
+        """That of the answer, where the model's own one is `model`."""
+        return constrained(Syntax() if self.plain else model, calls=bool(self.functions))
 
 
 def shape_of(given: Mapping[str, Any], tools: Sequence[Mapping[str, Any]] | None) -> Shape | None:

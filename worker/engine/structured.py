@@ -14,7 +14,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from numpy.typing import NDArray
 
-from worker.engine.grammar import ANY_OBJECT, MOST_PARTS, grammar_of, parts
+from worker.engine.grammar import ANY_OBJECT, MOST_PARTS, grammar_of, part_count
 from worker.engine.output import PromptError
 from worker.engine.shape import Function, Shape
 from worker.parsers.base import Syntax
@@ -96,13 +96,13 @@ class Grammars:
     def guide(self, shape: Shape, syntax: Syntax, *, in_reasoning: bool = False) -> Guide:
         """`syntax` is that of the answer (`constrained`). Raises `PromptError`."""
         field = "tools" if shape.form is None else shape.form.field
-        if sum(parts(function.schema) for function in shape.functions) > MOST_PARTS:
+        if sum(part_count(function.schema) for function in shape.functions) > MOST_PARTS:
             logger.warning("the schemas of the tools have more than %d objects and lists", MOST_PARTS)
             shape = replace(shape, functions=tuple(_any(function) for function in shape.functions))
-        matcher = self._matcher(grammar_of(shape, syntax, self._token_of, in_reasoning=in_reasoning))
+        matcher = self._matcher(shape, syntax, in_reasoning=in_reasoning)
         if matcher.is_error() and shape.functions:
             shape = self._without_faults(shape, syntax)
-            matcher = self._matcher(grammar_of(shape, syntax, self._token_of, in_reasoning=in_reasoning))
+            matcher = self._matcher(shape, syntax, in_reasoning=in_reasoning)
         if matcher.is_error():
             raise PromptError(
                 f"{field} cannot be followed: {_short(matcher.get_error())}", "settings", param=field
@@ -111,7 +111,9 @@ class Grammars:
         guide.allowed()  # here, where it delays nobody; some allow nothing at all
         return guide
 
-    def _matcher(self, grammar: str) -> LLMatcher:
+    def _matcher(self, shape: Shape, syntax: Syntax, *, in_reasoning: bool = False) -> LLMatcher:
+        """Of a grammar that cannot be followed, it has the fault. Raises `PromptError` for what is none."""
+        grammar = grammar_of(shape, syntax, self._token_of, in_reasoning=in_reasoning)
         tokenizer, made = self._tokenizer, list[LLMatcher]()
 
         def make() -> None:
@@ -134,7 +136,7 @@ class Grammars:
         """Arguments whose schema cannot be followed may be any object: their clients take what they get."""
 
         def mended(function: Function) -> Function:
-            alone = self._matcher(grammar_of(Shape(functions=(function,)), syntax, self._token_of))
+            alone = self._matcher(Shape(functions=(function,)), syntax)
             if not alone.is_error():
                 return function
             logger.warning("the schema of the tool %.80r: %s", function.name, _short(alone.get_error()))
