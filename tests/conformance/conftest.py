@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import openai
@@ -27,6 +28,16 @@ def client(cluster: Cluster) -> Iterator[openai.OpenAI]:
     """OpenAI's own client, with its strict validation on."""
     with openai.OpenAI(
         base_url=cluster.url() + "/v1", api_key="none", _strict_response_validation=True, max_retries=0
+    ) as found:
+        yield found
+
+
+@pytest.fixture
+def claude(cluster: Cluster) -> Iterator[Any]:
+    """Anthropic's, as strict."""
+    anthropic = pytest.importorskip("anthropic")
+    with anthropic.Anthropic(
+        base_url=cluster.url(), api_key="none", _strict_response_validation=True, max_retries=0
     ) as found:
         yield found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -16,14 +15,6 @@ anthropic = pytest.importorskip("anthropic")
 pytestmark = pytest.mark.integration
 
 MODEL = "fake-model"
-
-
-@pytest.fixture
-def claude(cluster: Cluster) -> Iterator[Any]:
-    with anthropic.Anthropic(
-        base_url=cluster.url(), api_key="none", _strict_response_validation=True, max_retries=0
-    ) as found:
-        yield found
 
 
 def ask(content: Any, **fields: Any) -> dict[str, Any]:

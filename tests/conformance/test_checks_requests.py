@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -142,14 +141,6 @@ def test_check_14_33_megabytes_are_refused_before_they_are_read(http: httpx.Clie
 
 
 ODD_NAMES = ("org/other:latest", "modèle-漢/é:1%2F2")
-
-
-@pytest.fixture
-def claude(cluster: Cluster) -> Iterator[Any]:
-    with anthropic.Anthropic(
-        base_url=cluster.url(), api_key="none", _strict_response_validation=True, max_retries=0
-    ) as found:
-        yield found
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
-import anthropic
 import httpx
 import pytest
 
-from tests.integration.cluster import Cluster, script, sse, text_of
+from tests.integration.cluster import script, sse, text_of
 
 pytestmark = pytest.mark.integration
 
@@ -50,20 +48,6 @@ def named(name: str) -> Any:
 
 def ask(http: httpx.Client, path: str, **fields: Any) -> httpx.Response:
     return http.post(path, json={"model": MODEL, **fields})
-
-
-@pytest.fixture
-def http(cluster: Cluster) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=cluster.url(), timeout=30) as found:
-        yield found
-
-
-@pytest.fixture
-def claude(cluster: Cluster) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(
-        base_url=cluster.url(), api_key="none", _strict_response_validation=True, max_retries=0
-    ) as found:
-        yield found
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -10,7 +10,8 @@ import pytest
 from gateway.affinity import HEAD_BYTES, best, key_of, ranked
 from gateway.registry import WorkerView
 from protocol.messages import Generate
-from protocol.values import Capacity, ChatMessage, ContentPart, ModelCard, SamplingParams, ToolSpec
+from protocol.values import ChatMessage, ContentPart, SamplingParams, ToolSpec
+from tests.gateway.test_routing import view
 
 LONG = "You answer in the words of a sailor. " * 40
 
@@ -20,21 +21,6 @@ def asked(*texts: str, **fields: Any) -> Generate:
     messages = tuple(ChatMessage(role=role, content=text) for role, text in zip(roles, texts, strict=False))
     known: dict[str, Any] = {"request_id": "r", "attempt": 0, "model": "m", "seed": 1, "messages": messages}
     return Generate(sampling=SamplingParams(), **(known | fields))
-
-
-def view(worker_id: str, slots: int = 4) -> WorkerView:
-    return WorkerView(
-        connection=worker_id.encode(),
-        worker_id=worker_id,
-        incarnation="1",
-        node="local",
-        pid=1,
-        card=ModelCard(name="m"),
-        capacity=Capacity(max_num_seqs=slots),
-        state="ready",
-        heard_at=0.0,
-        heartbeat_at=0.0,
-    )
 
 
 FLEET = [view(f"w{number}") for number in range(8)]
@@ -94,7 +80,7 @@ def test_the_order_does_not_depend_on_the_order_of_joining():
 
 
 def test_keys_are_spread_by_slots():
-    fleet = [view("small", 2), view("large", 6)]
+    fleet = [view("small", slots=2), view("large", slots=6)]
     firsts = Counter(order(key_of(asked(cache_key=str(n))), fleet)[0] for n in range(2000))
     assert 0.7 < firsts["large"] / 2000 < 0.8
 

@@ -7,7 +7,7 @@ import random
 import msgspec
 
 from gateway.breaker import Breakers, BreakerState
-from tests.gateway.test_affinity import view
+from tests.gateway.test_routing import view
 
 A, B, C = view("a"), view("b"), view("c")
 

@@ -1,5 +1,6 @@
 """The embedded model, made ready once a session, and engines on it."""
 
+import asyncio
 import importlib.util
 import os
 from contextlib import asynccontextmanager
@@ -66,6 +67,13 @@ def tiny_draft(models, tmp_path_factory):
     """One that often says what `tiny` says."""
     embedded = ensure_embedded(models, lambda done, doing: None)
     return tiny_folder(embedded, tmp_path_factory.mktemp("models") / "draft", noise=0.02)
+
+
+@pytest.fixture(scope="module")
+def runner():
+    """The event loop of the engine that a module's tests share."""
+    with asyncio.Runner() as runner:
+        yield runner
 
 
 @pytest.fixture(scope="session")

@@ -26,12 +26,6 @@ EMOJI = "Copy this line exactly: 😀 🚀 ünïcödé 日本語 👩‍🔬 �
 
 
 @pytest.fixture(scope="module")
-def runner():
-    with asyncio.Runner() as runner:
-        yield runner
-
-
-@pytest.fixture(scope="module")
 def engine(runner, make_engine):
     """One engine with eight slots for all tests of this module."""
     context = make_engine(max_num_seqs=8, max_waiting=1)

@@ -20,12 +20,6 @@ pytestmark = pytest.mark.usefixtures("untried")
 
 
 @pytest.fixture(scope="module")
-def runner():
-    with asyncio.Runner() as runner:
-        yield runner
-
-
-@pytest.fixture(scope="module")
 def drafting(runner, make_engine, tiny, tiny_draft):
     options = {"draft_model": str(tiny_draft)}
     context = make_engine(1, 0, SerialEngine, str(tiny), engine_options=options)

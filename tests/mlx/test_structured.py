@@ -44,12 +44,6 @@ DRAWN = {"temperature": 1.0, "top_p": 1.0, "seed": 3}
 
 
 @pytest.fixture(scope="module")
-def runner():
-    with asyncio.Runner() as runner:
-        yield runner
-
-
-@pytest.fixture(scope="module")
 def engine(runner, make_engine):
     context = make_engine(max_num_seqs=16, max_waiting=SCHEMAS)
     yield runner.run(context.__aenter__())
