@@ -22,6 +22,12 @@ _LARGE_BODY = 1_000_000
 _MAX_HELD_BYTES = 256 * 1024 * 1024
 """Of all bodies that are read or decoded at the same time."""
 
+_SESSIONS = (
+    *(b"x-session-id", b"x-session-affinity", b"x-claude-code-session-id", b"x-opencode-session"),
+    *(b"session-id", b"session_id", b"conversation_id"),
+)
+"""Of agents, and of routers for which agents were made."""
+
 _LINGER_S = 5.0
 """A client that sends too much is read on for so long, so that it gets to see the answer."""
 
@@ -41,6 +47,12 @@ def waits_for_model(headers: Headers) -> bool | None:
     if text:
         raise InvalidRequestError("the header x-wait-for-model takes true or false", param="x-wait-for-model")
     return None
+
+
+def session(headers: Headers) -> str:
+    """What the client calls this conversation, in whichever header; empty where in none."""
+    found = (header(headers, name).strip()[:256] for name in _SESSIONS)
+    return next((name for name in found if name), "")
 
 
 def check_headers(headers: Headers, limits: LimitsConfig) -> str:

@@ -7,10 +7,12 @@ not read, and forgets the answer under way when a client leaves that sent its ne
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import re
 import secrets
+import socket
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -33,7 +35,18 @@ _MAX_PIPELINED = 16
 """Requests that may wait for the answer under way on their connection."""
 _SPARE_CONNECTIONS = 32
 """Above the limit so many are still told why they are not served, and asked for the gateway's health."""
+_ASKED_AFTER = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""Seconds, and how often; the second is the first one's name on macOS."""
 _UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
+
+
+def ask_after(connection: socket.socket) -> None:
+    """Let the system ask whether the client is still there: one whose machine or network is gone says
+    nothing, and one that waits for a whole answer is not written to for long."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _ASKED_AFTER.items():
+        if (option := getattr(socket, name, None)) is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class Connection(HttpToolsProtocol):
@@ -56,6 +69,8 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        with contextlib.suppress(OSError):  # gone already, as macOS tells here
+            ask_after(transport.get_extra_info("socket"))
         surplus = len(self.connections) - self._limits.max_connections
         if surplus <= 0:
             return

@@ -7,9 +7,10 @@ import logging
 import secrets
 import time
 
+from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
-from gateway.body import Intake, client_closed, wait_for_disconnect, waits_for_model
+from gateway.body import Intake, client_closed, session, wait_for_disconnect, waits_for_model
 from gateway.choices import Choices, generates
 from gateway.cluster import Cluster
 from gateway.dialects.base import Answered, Asked, Dialect, Identity, Writer
@@ -57,7 +58,7 @@ class Generation:
         choices = Choices(self._cluster, asked, waits=waits_for_model(scope["headers"]))
         watcher: asyncio.Task[None] | None = None
         try:
-            choices.open(self._requests(asked, reply), size)
+            choices.open(self._requests(asked, reply, session(scope["headers"])), size)
             watcher = asyncio.create_task(_watch(receive, choices))
             if asked.stream:
                 await self._write_stream(asked, choices, reply)
@@ -73,8 +74,9 @@ class Generation:
             reply.told = choices.account()
             choices.close()
 
-    def _requests(self, asked: Asked, reply: Reply) -> list[Generate]:
+    def _requests(self, asked: Asked, reply: Reply, conversation: str) -> list[Generate]:
         """Ids are unique inside the cluster even where two clients send the same one."""
+        asked = replace(asked, cache_key=asked.cache_key or conversation)
         request_id = f"{reply.request_id}.{secrets.token_hex(4)}"
         seed = secrets.randbits(63) if asked.seed is None else asked.seed
         return generates(asked, request_id, reply.model, seed, self._limits.request_timeout_s)

@@ -24,6 +24,8 @@ _WATCHED = ("/health", "/metrics", "/admin/state")
 """What the operator looks at, often, and also when there is no room for clients."""
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_RETRY = re.compile(r"[1-9][0-9]{0,3}")
+"""Clients of the vendors count their attempts, from 0."""
 _CORS = [
     (b"access-control-allow-origin", b"*"),
     (
@@ -180,6 +182,9 @@ def _log(scope: Scope, asked: str, reply: Reply, seconds: float) -> None:
         return
     path = asked[:200].encode("unicode_escape").decode()
     told = {"model": reply.model or "-", "worker": reply.worker_id or "-", **reply.told}
+    retry = header(scope["headers"], b"x-stainless-retry-count")
+    if _RETRY.fullmatch(retry):
+        told["retry"] = int(retry)
     logger.log(
         level,
         "request %s: %s %s -> %d, %.3f s, %s",

@@ -109,7 +109,8 @@ class Pages:
 
     async def model(self, request: Request) -> Response:
         name = self._cluster.catalog.named(request.path_params["model"])
-        return json_response(model_object(self._cluster, name, self._cluster.catalog.models()[name]))
+        model = model_object(self._cluster, name, self._cluster.catalog.models()[name])
+        return json_response(model | {"id": request.path_params["model"]})
 
     async def response(self, request: Request) -> Response:
         """One that is kept: told, or forgotten."""

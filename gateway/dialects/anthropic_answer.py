@@ -87,10 +87,13 @@ class StreamWriter:
 
     def _event(self, step: Step, block: Block, text: str) -> bytes:
         if step is Step.ADD:
-            return self._delta + _encode(text) + b"}}\n\n"
+            # Arguments are told at their end: clients want the pieces of an object.
+            return b"" if block.kind is Kind.TOOL_CALL else self._delta + _encode(text) + b"}}\n\n"
         if step is Step.OPEN:
             return self._open(block)
         closing = b""
+        if block.parts and block.kind is Kind.TOOL_CALL:
+            closing = self._delta + _encode(_encode(block.arguments).decode()) + b"}}\n\n"
         if block.kind is Kind.REASONING:
             delta = {"type": "signature_delta", "signature": _SIGNATURE}
             closing = event("content_block_delta", index=block.position, delta=delta)

@@ -142,10 +142,17 @@ def _text(block: Fields, images: str | None = None) -> str | None:
         return _document(block)
     if kind not in ("tool_result", "tool_use", "thinking", "redacted_thinking"):
         logger.debug("a block of the kind %.40r is left out", kind)
-        # Later kinds, such as search results, may bring words along.
-        content = block.raw("content")
-        if isinstance(content, list):
-            return "\n".join(part["text"] for part in content if _has_text(part)) or None
+        return _words(block)
+    return None
+
+
+def _words(block: Fields) -> str | None:
+    """What later kinds, such as search results, bring along."""
+    for words in (block.raw("text"), block.raw("content")):
+        if isinstance(words, str):
+            return words or None
+        if isinstance(words, list):
+            return "\n".join(part["text"] for part in words if _has_text(part)) or None
     return None
 
 

@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 
 from gateway.dialects.anthropic_content import parse_conversation
+from gateway.dialects.anthropic_rows import BUDGET
 from gateway.dialects.base import Asked
 from gateway.dialects.fields import Body, Fields, missing, wrong_type, wrong_value
 from gateway.dialects.formats import Format, typed
 from gateway.dialects.openai_sampling import sampling
+from protocol.errors import InvalidRequestError
 from protocol.values import ChatMessage, SamplingParams, ToolSpec
 
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -24,7 +26,9 @@ def parse(body: bytes, *, drop_billing_line: bool = True) -> Asked:
     """Raises `ClusterError` with the path of the fault."""
     fields = Body(body)
     if fields.raw("max_tokens") is None:
-        raise missing("max_tokens")
+        raise InvalidRequestError(
+            "max_tokens: Field required", param="max_tokens", reason="missing_required_parameter"
+        )
     asked = parse_countable(fields, drop_billing_line=drop_billing_line)
     return msgspec.structs.replace(
         asked,
@@ -39,14 +43,15 @@ def parse_countable(fields: Fields, *, drop_billing_line: bool = True) -> Asked:
     tools = _tools(fields)
     choice = fields.object("tool_choice")
     messages = parse_conversation(fields, drop_billing_line=drop_billing_line)
+    begun = _begun(messages)
     return Asked(
         model=fields.text("model"),
         sampling=SamplingParams(),
-        messages=messages,
+        messages=messages if begun is None else (*messages[:-1], begun),
         tools=tools,
         tool_choice=_tool_choice(choice, tools),
         parallel_tool_calls=choice is None or not choice.flag("disable_parallel_tool_use"),
-        template_options=_thinking(fields) | _continuation(messages),
+        template_options=_thinking(fields) | ({} if begun is None else {"continue_final_message": True}),
     )
 
 
@@ -92,16 +97,21 @@ def _tool_choice(choice: Fields | None, tools: tuple[ToolSpec, ...]) -> str:
 
 def _thinking(fields: Fields) -> dict[str, Any]:
     """Kinds of thinking that come later count as thinking."""
-    thinking = fields.object("thinking")
-    kind = None if thinking is None else thinking.text("type")
-    return {} if kind is None else {"enable_thinking": kind != "disabled"}
+    thinking = fields.object("thinking") or Fields({}, "thinking")
+    kind, budget = thinking.text("type"), BUDGET.integer(thinking)
+    return ({} if kind is None else {"enable_thinking": kind != "disabled"}) | (
+        {} if budget is None else {"thinking_budget": budget}
+    )
 
 
-def _continuation(messages: tuple[ChatMessage, ...]) -> dict[str, Any]:
-    """An assistant's turn at the end is one that the model has to go on with."""
+def _begun(messages: tuple[ChatMessage, ...]) -> ChatMessage | None:
+    """An assistant's turn at the end, which the model has to go on with. White space at its end would keep
+    the model from words that bring their own."""
     last = messages[-1]
-    begun = last.role == "assistant" and last.content and not last.tool_calls
-    return {"continue_final_message": True} if begun else {}
+    text = str(last.content).rstrip()
+    if last.role != "assistant" or not text or last.tool_calls:
+        return None
+    return msgspec.structs.replace(last, content=text)
 
 
 def _format(fields: Fields) -> Format | None:

@@ -7,6 +7,7 @@ from gateway.dialects.table import ARRAY, FLAG, INTEGER, OBJECT, STRING, Row, ig
 
 _ROLES = {"enum": ["user", "assistant", "system"]}
 _TOOL = keys("name", name={**WORD, "minLength": 1}, input_schema={"type": "object"})
+BUDGET = Row("budget_tokens", INTEGER, "`thinking_budget` of the chat template", low=0, high=MOST)
 _CONVERSATION = (
     MODEL,
     Row(
@@ -29,7 +30,7 @@ _CONVERSATION = (
         "auto, any, tool, none",
         rows=(Row("type", STRING), Row("name", STRING), Row("disable_parallel_tool_use", FLAG)),
     ),
-    Row("thinking", OBJECT, "disabled switches reasoning off", rows=(Row("type", STRING),)),
+    Row("thinking", OBJECT, "disabled switches reasoning off", rows=(Row("type", STRING), BUDGET)),
 )
 _SERVICE = (
     *("metadata", "service_tier", "context_management", "container", "mcp_servers", "speed"),

@@ -32,6 +32,12 @@ _SENT = ("tools", "chat_template_kwargs", "documents")
 """Fields that go to the worker as they are."""
 _HUGE = re.compile(rb"[0-9]{19}")
 """Digits of an integer that may be too large to be sent."""
+_HALF = re.compile(
+    rb"(?<!\\)(?:\\\\)*\\"
+    rb"(u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u[dD])[c-fC-F][0-9a-fA-F]{2}))"
+)
+"""Half a surrogate pair, as an escape."""
+_NAME_AT_END = re.compile(rb'"(\w{1,64})"\s*:\s*-?$', re.ASCII)
 _MOST = int(sys.float_info.max)
 _LONG_FIELDS = ("messages", "system", "prompt", "input", "instructions")
 
@@ -73,14 +79,36 @@ def token_ids(values: list[Any], path: str) -> tuple[int, ...]:
 
 def _decode_checked(body: bytes) -> dict[str, msgspec.Raw]:
     body.decode()  # what is passed over has to be UTF-8 too
-    return _decode_raw(body)
+    try:
+        return _decode_raw(body)
+    except msgspec.ValidationError:
+        raise InvalidRequestError("the body must be a JSON object", reason="invalid_json") from None
 
 
-def _decoded(decode: Callable[[Any], Any], source: bytes | msgspec.Raw) -> Any:
+def why_no_json(error: Exception, source: bytes | str) -> str:
+    """What is wrong with it, in words: of half a surrogate pair, the decoder says something else."""
+    half = _HALF.search(source.encode(errors="replace") if isinstance(source, str) else source)
+    return str(error) if half is None else f"\\{half[1].decode()} is half a surrogate pair, and no character"
+
+
+def _name_before(error: Exception, source: bytes) -> str | None:
+    """The name of the value that is no JSON, such as `NaN`, where it stands right before it."""
+    place = re.search(r"\(byte (\d+)\)", str(error))
+    end = 0 if place is None else int(place[1])
+    found = _NAME_AT_END.search(source, max(0, end - 100), end)
+    return None if found is None else found[1].decode()
+
+
+def _decoded(decode: Callable[[Any], Any], source: bytes | msgspec.Raw, name: str | None = None) -> Any:
+    """`name`: the field whose value it is."""
     try:
         return decode(source)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise InvalidRequestError(f"the body is not valid JSON: {error}", reason="invalid_json") from None
+        name = name or _name_before(error, bytes(source))
+        words = f"the body is not valid JSON: {why_no_json(error, bytes(source))}"
+        if name is not None:
+            words = f"{words}, in the value of {name}"
+        raise InvalidRequestError(words, param=name, reason="invalid_json") from None
     except RecursionError:
         raise InvalidRequestError("the body is nested too deeply", reason="invalid_json") from None
 
@@ -153,9 +181,9 @@ class Fields:
 
     def _check_range(self, name: str, value: float, low: float | None, high: float | None) -> None:
         if low is not None and value < low:
-            raise wrong_value(self.path(name), f"must be at least {low:g}, not {_shown(value)}")
+            raise wrong_value(self.path(name), f"must be at least {low}, not {_shown(value)}")
         if high is not None and value > high:
-            raise wrong_value(self.path(name), f"must be at most {high:g}, not {_shown(value)}")
+            raise wrong_value(self.path(name), f"must be at most {high}, not {_shown(value)}")
 
 
 class Body(Fields):
@@ -165,23 +193,26 @@ class Body(Fields):
     """
 
     def __init__(self, body: bytes) -> None:
-        try:
-            super().__init__(_decoded(_decode_checked, body))
-        except msgspec.ValidationError as error:
-            raise InvalidRequestError(
-                f"the body must be a JSON object: {error}", reason="invalid_json"
-            ) from None
+        super().__init__(_decoded(_decode_checked, body))
 
     def raw(self, name: str) -> Any:
         value = super().raw(name)
         if value is None:
             return None
         if name in _LONG_FIELDS:
-            return _decoded(msgspec.json.decode, value)
-        if len(memoryview(value)) > _SHORT:
-            raise wrong_value(name, f"must have at most {_SHORT} bytes")
-        found = _decoded(msgspec.json.decode, value)
+            return _decoded(msgspec.json.decode, value, name)
+        size = len(memoryview(value))
+        is_text = bytes(memoryview(value)[:1]) == b'"'
+        if size > _SHORT and not is_text:
+            raise _too_long(name)
+        found = _decoded(msgspec.json.decode, value, name)
+        if size > _SHORT and len(found.encode()) > _SHORT:  # a text counts without quotes and escapes
+            raise _too_long(name)
         return _sendable(found) if name in _SENT and _HUGE.search(value) else found
+
+
+def _too_long(name: str) -> InvalidRequestError:
+    return wrong_value(name, f"must have at most {_SHORT} bytes")
 
 
 def _sendable(value: Any) -> Any:

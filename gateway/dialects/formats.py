@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.dialects.fields import Fields, missing, unsupported, wrong_type, wrong_value
+from gateway.dialects.fields import Fields, missing, unsupported, why_no_json, wrong_type, wrong_value
 
 Format = dict[str, Any]
 """As `Generate.response_format` has it."""
@@ -96,7 +96,7 @@ def _schema(fields: Fields, name: str) -> str:
         try:
             value = msgspec.json.decode(value)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise wrong_value(fields.path(name), f"is no JSON: {error}") from None
+            raise wrong_value(fields.path(name), f"is no JSON: {why_no_json(error, value)}") from None
     if not isinstance(value, dict):
         raise wrong_type(fields.path(name), "a JSON schema", value)
     return json.dumps(value)

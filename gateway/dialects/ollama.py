@@ -32,7 +32,14 @@ def parse_chat(body: bytes) -> OllamaRequest:
         raise missing("messages")
     open_calls: deque[str] = deque()
     messages = tuple(_message(turn, f"messages[{i}]", open_calls) for i, turn in enumerate(turns))
-    return _asked(fields, messages=messages, tools=parse_tools(fields).tools)
+    use = parse_tools(fields)
+    return _asked(
+        fields,
+        messages=messages,
+        tools=use.tools,
+        tool_choice=use.choice,
+        parallel_tool_calls=use.parallel,
+    )
 
 
 def parse_generate(body: bytes) -> OllamaRequest:

@@ -30,6 +30,8 @@ class ChatRequest(Asked, frozen=True, kw_only=True):
     """One chat request, checked."""
 
     usage: UsageWanted = UsageWanted()
+    service_tier: str | None = None
+    """What the answer says of it, where the request does."""
 
 
 def parse(body: bytes) -> ChatRequest:
@@ -56,6 +58,7 @@ def parse(body: bytes) -> ChatRequest:
         response_format=parse_formats(fields),
         template_options=parse_template_options(fields),
         cache_key=cache_key(fields),
+        service_tier="default" if fields.text("service_tier") else None,
     )
 
 

@@ -41,7 +41,7 @@ class ChatCompletions:
     ) -> bytes:
         choices = [_choice(asked, identity, index, answer) for index, answer in enumerate(answers)]
         return _encode(
-            _common(identity, "chat.completion") | {"choices": choices, "usage": usage_object(usage)}
+            _common(asked, identity, "chat.completion") | {"choices": choices, "usage": usage_object(usage)}
         )
 
 
@@ -51,12 +51,13 @@ class StreamWriter:
     def __init__(self, asked: ChatRequest, identity: Identity) -> None:
         self._asked = asked
         self._identity = identity
-        common = _encode(_common(identity, "chat.completion.chunk"))
+        common = _encode(_common(asked, identity, "chat.completion.chunk"))
         self._head = b"data: " + common[:-1] + b',"choices":['
         self._end = ChunkEnd(asked.usage)
         self._deltas = [self._head + b'{"index":%d,"delta":' % index for index in range(asked.n)]
         self._texts = [delta + b'{"content":' for delta in self._deltas]
         self._idle = 0
+        self._began = False
         self._set_ends()
 
     def _set_ends(self) -> None:
@@ -64,11 +65,15 @@ class StreamWriter:
         self._text_end = b"}" + self._plain_end
 
     def start(self, usage: Usage) -> bytes:
-        """The first chunks, and the only ones with a role."""
         self._end.start(usage)
         self._set_ends()
+        return self._roles()
+
+    def _roles(self) -> bytes:
+        """The first chunks, and the only ones with a role; nothing when they are out."""
+        began, self._began = self._began, True
         role = b'{"role":"assistant","content":""}'
-        return b"".join(self._chunk(index, role) for index in range(self._asked.n))
+        return b"" if began else b"".join(self._chunk(index, role) for index in range(self._asked.n))
 
     def piece(self, index: int, piece: Piece) -> bytes:
         self._idle = 0
@@ -108,7 +113,7 @@ class StreamWriter:
 
     def keepalive(self) -> bytes:
         self._idle += 1
-        return sse.KEEPALIVE if self._idle % _SIGN_OF_LIFE else self._chunk(0, b"{}")
+        return sse.KEEPALIVE if self._idle % _SIGN_OF_LIFE else self._roles() or self._chunk(0, b"{}")
 
     def fail(self, error: ClusterError) -> bytes:
         return sse.error_event(error)
@@ -159,8 +164,9 @@ def _logprob(token: str, logprob: float, piece: bytes | None) -> dict[str, Any]:
     }
 
 
-def _common(identity: Identity, kind: str) -> dict[str, Any]:
-    return {
+def _common(asked: ChatRequest, identity: Identity, kind: str) -> dict[str, Any]:
+    tier = {} if asked.service_tier is None else {"service_tier": asked.service_tier}
+    return tier | {
         "id": f"chatcmpl-{identity.token}",
         "object": kind,
         "created": identity.created,

@@ -43,10 +43,17 @@ def _message(value: Any, path: str) -> ChatMessage:
         role=_ROLES[role],
         content=_content(fields),
         name=fields.text("name") or "",
-        reasoning=fields.text("reasoning_content") or fields.text("reasoning") or "",
+        reasoning=fields.text("reasoning_content") or fields.text("reasoning") or _details(fields),
         tool_calls=_tool_calls(fields) or _function_call(fields),
         tool_call_id=fields.text("tool_call_id") or (fields.text("name") or "" if role == "function" else ""),
     )
+
+
+def _details(fields: Fields) -> str:
+    """OpenRouter's form of what the model thought; parts that cannot be read are left out."""
+    found = fields.items("reasoning_details") or []
+    texts = [part.get("text") or part.get("summary") for part in found if isinstance(part, dict)]
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _content(fields: Fields) -> str:

@@ -14,6 +14,7 @@ from gateway.dialects.openai_responses_input import parse_input
 from gateway.dialects.openai_responses_tools import Tool, parse_tool_choice, parse_tools
 from gateway.dialects.openai_sampling import cache_key, sampling
 from gateway.dialects.response_store import ResponseStore
+from gateway.dialects.template_options import effort_options
 from protocol.values import ChatMessage, SamplingParams
 
 _NOT_HERE = {
@@ -42,7 +43,7 @@ def parse(body: bytes, store: ResponseStore) -> ResponseRequest:
     for name, message in _NOT_HERE.items():
         if fields.raw(name):
             raise unsupported(name, f"is not available: this server {message}")
-    turns = _history(fields, store) + parse_input(fields)
+    turns = _history(fields, store) + parse_input(fields, store.item)
     instructions = fields.text("instructions")
     lead = (ChatMessage(role="system", content=instructions),) if instructions else ()
     tools = parse_tools(fields)
@@ -92,10 +93,7 @@ def _logprobs(fields: Fields) -> int | None:
 
 def _template_options(fields: Fields) -> dict[str, Any]:
     reasoning = fields.object("reasoning")
-    effort = None if reasoning is None else reasoning.text("effort")
-    if effort is None:
-        return {}
-    return {"enable_thinking": False} if effort == "none" else {"reasoning_effort": effort}
+    return effort_options(None if reasoning is None else reasoning.text("effort"))
 
 
 def _echoed(fields: Fields, sampling: SamplingParams) -> dict[str, Any]:

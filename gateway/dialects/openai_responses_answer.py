@@ -52,6 +52,12 @@ class ResponseWriter:
         return f"resp_{self._identity.token}"
 
     def start(self, usage: Usage) -> bytes:
+        return self._begin()
+
+    def _begin(self) -> bytes:
+        """The first events; nothing when they are out."""
+        if self._number:
+            return b""
         response = self.response("in_progress")
         return self._event("response.created", response=response) + self._event(
             "response.in_progress", response=response
@@ -77,9 +83,9 @@ class ResponseWriter:
 
     def keepalive(self) -> bytes:
         self._idle += 1
-        if self._idle % _SIGN_OF_LIFE or not self._number:
+        if self._idle % _SIGN_OF_LIFE:
             return sse.KEEPALIVE
-        return self._event("response.in_progress", response=self.response("in_progress"))
+        return self._begin() or self._event("response.in_progress", response=self.response("in_progress"))
 
     def fail(self, error: ClusterError) -> bytes:
         told = error_fields(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -23,14 +24,20 @@ _TEXTS = {
 }
 _NO_IMAGES = "[an image, which this model cannot see]"
 
+FindItem = Callable[[str], dict[str, Any] | None]
+"""An item of an earlier answer, by its id."""
+
 
 def joined_name(namespace: str | None, name: str) -> str:
     """The one name under which the model knows a tool of a group."""
     return f"{namespace}__{name}" if namespace else name
 
 
-def parse_input(fields: Fields) -> tuple[ChatMessage, ...]:
-    """The turns of `input`. Raises `ClusterError` with the path of the fault."""
+def parse_input(fields: Fields, kept: FindItem) -> tuple[ChatMessage, ...]:
+    """The turns of `input`; `kept` finds items of earlier answers.
+
+    Raises `ClusterError` with the path of the fault.
+    """
     value = fields.raw("input")
     if value is None:
         return ()
@@ -43,7 +50,7 @@ def parse_input(fields: Fields) -> tuple[ChatMessage, ...]:
         path = f"input[{index}]"
         if not isinstance(item, dict):
             raise wrong_type(path, "an object", item)
-        _add(turns, _turn(Fields(item, path)))
+        _add(turns, _turn(Fields(item, path), kept))
     return tuple(turns)
 
 
@@ -63,16 +70,13 @@ def _add(turns: list[ChatMessage], turn: ChatMessage | None) -> None:
     )
 
 
-def _turn(item: Fields) -> ChatMessage | None:
+def _turn(item: Fields, kept: FindItem) -> ChatMessage | None:
     """None for items that say nothing to the model, and for kinds unknown to us."""
-    kind = item.text("type") or ("message" if item.raw("role") is not None else None)
-    if kind is None:
-        raise missing(item.path("type"))
-    match kind:
+    match _kind(item):
         case "message":
             return _message(item)
         case "function_call" | "custom_tool_call":
-            return ChatMessage(role="assistant", tool_calls=(_call(item, kind),))
+            return ChatMessage(role="assistant", tool_calls=(_call(item),))
         case "function_call_output" | "custom_tool_call_output":
             text = _text(item, "output", images=_NO_IMAGES)
             return ChatMessage(role="tool", content=text, tool_call_id=item.text("call_id") or "")
@@ -80,10 +84,28 @@ def _turn(item: Fields) -> ChatMessage | None:
             thought = _text(item, "content") or _text(item, "summary")
             return ChatMessage(role="assistant", reasoning=thought) if thought else None
         case "item_reference":
-            raise wrong_value(item.path("type"), "is a reference, but items are not kept here; send the item")
-        case _:
+            return _turn(_referred(item, kept), kept)
+        case kind:
             logger.debug("an input item of the kind %.40r is left out", kind)
             return None
+
+
+def _kind(item: Fields) -> str:
+    kind = item.text("type")
+    if kind is None and item.raw("role") is None:
+        if item.raw("id") is None:
+            raise missing(item.path("type"))
+        return "item_reference"
+    return kind or "message"
+
+
+def _referred(item: Fields, kept: FindItem) -> Fields:
+    item_id = item.text("id") or ""
+    found = kept(item_id)
+    if found is None:
+        words = f"is {item_id[:80]!r}, which this server does not keep (any more); send the item itself"
+        raise wrong_value(item.path("id"), words)
+    return Fields(found, item.path("id"))
 
 
 def _message(item: Fields) -> ChatMessage:
@@ -95,11 +117,11 @@ def _message(item: Fields) -> ChatMessage:
     return ChatMessage(role=_ROLES[role], content=_text(item, "content"))
 
 
-def _call(item: Fields, kind: str) -> ToolCall:
+def _call(item: Fields) -> ToolCall:
     name = item.text("name")
     if name is None:
         raise missing(item.path("name"))
-    if kind == "custom_tool_call":
+    if item.raw("type") == "custom_tool_call":
         arguments = msgspec.json.encode({"input": item.text("input") or ""}).decode()
     else:
         arguments = item.text("arguments") or "{}"

@@ -112,7 +112,7 @@ MESSAGES = Row(
 )
 CACHE_KEY = Row("prompt_cache_key", STRING, "requests of one key go to the same workers")
 _SERVICE = (
-    *("user", "metadata", "store", "service_tier", "safety_identifier"),
+    *("user", "metadata", "store", "safety_identifier"),
     *("prompt_cache_retention", "prompt_cache_options", "moderation"),
 )
 _LOCAL = (
@@ -138,6 +138,7 @@ CHAT = (
     *TOOLS,
     *TEMPLATE,
     Row("modalities", ARRAY, 'only ["text"]'),
+    Row("service_tier", STRING, "the answer says `default`"),
     refused("audio", (), "there is none"),
     refused("functions", ARRAY, "use tools"),
     refused("function_call", ("string", "object"), "use tool_choice; none and auto pass"),
@@ -166,7 +167,7 @@ COMPLETIONS = (
     Row("echo", FLAG, "the prompt before the answer, with its log-probabilities where asked for"),
     *FORMATS,
     refused("suffix", STRING, "write your model's own marks into the prompt"),
-    *ignored(*_SERVICE, *_LOCAL),
+    *ignored(*_SERVICE, "service_tier", *_LOCAL),
 )
 RESPONSES = (
     MODEL,

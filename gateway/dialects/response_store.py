@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from typing import Any
 
 import msgspec
 
@@ -52,6 +53,16 @@ class ResponseStore:
             if kept is not None:
                 self._kept.move_to_end(response_id)
             return kept
+
+    def item(self, item_id: str) -> dict[str, Any] | None:
+        """One item of the responses that are kept. Its id is made of its response's, and its position."""
+        _kind, _, token = item_id.partition("_")
+        for digits in (2, 3, 4):
+            kept = self.get(f"resp_{token[:-digits]}")
+            if kept is not None:
+                output = msgspec.json.decode(kept.body)["output"]
+                return next((item for item in output if item["id"] == item_id), None)
+        return None
 
     def forget(self, response_id: str) -> bool:
         """Whether it was there."""

@@ -9,16 +9,19 @@ from gateway.dialects.fields import Fields, wrong_type, wrong_value
 _FLAGS = ("add_generation_prompt", "continue_final_message")
 _THINKING = ("think", "enable_thinking")
 _TYPES = {"enabled": True, "adaptive": True, "disabled": False}
+_EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
+
+
+def effort_options(effort: str | None) -> dict[str, Any]:
+    """Words that nobody knows say nothing: templates may raise for them."""
+    if effort == "none":
+        return {"enable_thinking": False}
+    return {"reasoning_effort": effort} if effort in _EFFORTS else {}
 
 
 def parse_template_options(fields: Fields) -> dict[str, Any]:
     """All spellings that clients have, `chat_template_kwargs` last. Raises `ClusterError`."""
-    options: dict[str, Any] = {}
-    effort = fields.text("reasoning_effort")
-    if effort == "none":
-        options["enable_thinking"] = False
-    elif effort is not None:
-        options["reasoning_effort"] = effort
+    options = effort_options(fields.text("reasoning_effort"))
     thinking = fields.raw("thinking")
     if isinstance(thinking, dict) and str(thinking.get("type")) in _TYPES:
         options["enable_thinking"] = _TYPES[thinking["type"]]

@@ -137,11 +137,18 @@ def test_fc_77_a_failure_before_the_first_token_is_a_status_and_later_an_event(c
     assert caught.value.body["error"]["type"] == "api_error"
 
 
+def test_check_02_tokens_are_counted(claude: Any):
+    asked = {"model": MODEL, "messages": ask("one two")["messages"], "tools": TOOLS, "system": "brief"}
+    usage = claude.messages.create(**asked, max_tokens=1).usage
+    assert claude.messages.count_tokens(**asked).input_tokens == usage.input_tokens > 2
+
+
 def test_check_02_models_are_listed_and_retrieved(claude: Any):
     ids = [model.id for model in claude.models.list()]
     assert ids[:3] == [MODEL, "org/other:latest", "loading"]
     assert ids[-1] == "claude-local"
     assert claude.models.retrieve("org/other:latest").display_name == "org/other:latest"
+    assert claude.models.retrieve("claude-local").id == "claude-local"
 
 
 def test_check_23_fc_66_a_turn_of_a_coding_agent(cluster: Cluster):

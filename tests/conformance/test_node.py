@@ -56,4 +56,4 @@ def test_clients_of_node(cluster: Cluster, tmp_path: Path):
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "# pass 14" in ran.stdout
+    assert "# pass 15" in ran.stdout

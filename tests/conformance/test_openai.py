@@ -178,6 +178,30 @@ def test_the_budget_makes_a_response_incomplete(client: openai.OpenAI):
     assert answer.incomplete_details.reason == "max_output_tokens"
 
 
+CALLS = (
+    '<tool_call>{"name": "docs__find", "arguments": {"q": "x"}}</tool_call>',
+    '<tool_call>{"name": "apply_patch", "arguments": {"input": "***"}}</tool_call>',
+)
+AGENT = script(tokens=["<think>hm</think>", "fine", *CALLS])
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "code"),
+    [
+        ({"tokens": ["a"], "repeat": 20, "delay_ms": 5, "raise_at": 3}, "response.failed", "internal_error"),
+        ({"tokens": ["a"], "repeat": 20}, "response.incomplete", None),
+    ],
+)
+def test_check_22_what_did_not_end_well_says_why(
+    cluster: Cluster, fields: dict[str, Any], kind: str, code: str | None
+):
+    body = {"model": MODEL, "input": script(**fields), "stream": True, "max_output_tokens": 9}
+    last = sse(httpx.post(cluster.url() + "/responses", json=body).text.split("\n"))[-1]
+    assert last["type"] == kind
+    assert (last["response"]["error"] or {}).get("code") == code
+    assert (last["response"]["incomplete_details"] is None) == (code is not None)
+
+
 def test_check_22_fc_66_a_turn_of_a_coding_agent(cluster: Cluster):
     body: dict[str, Any] = {
         "model": MODEL,
@@ -194,9 +218,14 @@ def test_check_22_fc_66_a_turn_of_a_coding_agent(cluster: Cluster):
                 "call_id": "c1",
                 "output": [{"type": "input_text", "text": "ok"}],
             },
-            {"type": "message", "role": "user", "content": script(tokens=["fine"])},
+            {"type": "message", "role": "user", "content": AGENT},
         ],
-        "tools": [{"type": "web_search"}, {"type": "tool_search"}, {"type": "local_shell"}],
+        "tools": [
+            *({"type": kind} for kind in ("web_search", "tool_search", "local_shell", "of_next_year")),
+            {"type": "function", "name": "shell", "parameters": {"type": "object"}, "strict": False},
+            {"type": "custom", "name": "apply_patch", "format": {"type": "grammar", "syntax": "lark"}},
+            {"type": "namespace", "name": "docs", "tools": [{"type": "function", "name": "find"}]},
+        ],
         "tool_choice": "auto",
         "parallel_tool_calls": True,
         "reasoning": None,
@@ -209,9 +238,21 @@ def test_check_22_fc_66_a_turn_of_a_coding_agent(cluster: Cluster):
     answer = httpx.post(cluster.url() + "/responses", json=body)
     assert answer.status_code == 200
     events = sse(answer.text.split("\n"))
-    assert [event["type"] for event in events][-1] == "response.completed"
+    kinds = [event["type"] for event in events]
+    assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
+    assert [event["sequence_number"] for event in events] == [*range(len(events))]
+    assert {"response.output_text.delta", "response.reasoning_text.delta"} <= {*kinds}
     done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
-    assert done[0]["content"][0]["text"] == "fine"
+    assert kinds.count("response.output_item.added") == len(done)
+    thought, message, found, patch = done
+    assert (thought["content"][0]["text"], message["content"][0]["text"]) == ("hm", "fine")
+    assert (found["type"], found["namespace"], found["name"]) == ("function_call", "docs", "find")
+    assert (patch["type"], patch["name"], patch["input"]) == ("custom_tool_call", "apply_patch", "***")
+    last = events[-1]["response"]
+    assert last["output"] == done
+    assert last["id"].startswith("resp_")
+    usage = last["usage"]
+    assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
     probe = httpx.post(
         cluster.url() + "/responses", json={"model": MODEL, "input": [], "max_output_tokens": 1}
     )

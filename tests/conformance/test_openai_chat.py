@@ -57,7 +57,7 @@ def check(answer: ChatCompletion) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_check_01_fc71_reasoning_text_and_two_calls_at_any_border(client: openai.OpenAI, size: int):
+def test_check_01_fc_71_reasoning_text_and_two_calls_at_any_border(client: openai.OpenAI, size: int):
     said = script(tokens=cut(ANSWER, size))
     whole = client.chat.completions.create(
         model=MODEL, messages=[{"role": "user", "content": said}], tools=TOOLS, seed=1
@@ -84,7 +84,7 @@ def test_check_01_fc71_reasoning_text_and_two_calls_at_any_border(client: openai
     ]
 
 
-def test_fc64_the_next_turn_goes_on_from_the_prompt_of_the_one_before(cluster: Cluster):
+def test_fc_64_the_next_turn_goes_on_from_the_prompt_of_the_one_before(cluster: Cluster):
     first = [user(script(echo_prompt=True))]
     answer = message_of(ask(cluster, first))
     called = {
@@ -109,7 +109,7 @@ def test_fc64_the_next_turn_goes_on_from_the_prompt_of_the_one_before(cluster: C
     assert rest.count("<|im_start|>tool\n") == 2
 
 
-def test_fc66_system_texts_wherever_they_stand_become_one_at_the_head(cluster: Cluster):
+def test_fc_66_system_texts_wherever_they_stand_become_one_at_the_head(cluster: Cluster):
     messages = [
         {"role": "developer", "content": "one"},
         user("hi"),
@@ -126,7 +126,7 @@ def test_fc66_system_texts_wherever_they_stand_become_one_at_the_head(cluster: C
 @pytest.mark.parametrize(
     "arguments", ["{", "", None, "[1]", {"a": 1}, "\\d+", '{"a": "\\ud800"}', '{"a": NaN}']
 )
-def test_fc69_whatever_was_called_can_be_sent_back(cluster: Cluster, arguments: Any):
+def test_fc_69_whatever_was_called_can_be_sent_back(cluster: Cluster, arguments: Any):
     call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": arguments}}
     history = [user("hi"), {"role": "assistant", "content": None, "tool_calls": [call]}]
     answer = ask(cluster, [*history, {"role": "tool", "tool_call_id": "c", "content": "x"}], tools=TOOLS)
@@ -142,7 +142,7 @@ def test_fc69_whatever_was_called_can_be_sent_back(cluster: Cluster, arguments: 
         "<tool_c literal",
     ],
 )
-def test_fc68_what_is_no_call_is_text_and_can_be_sent_back(cluster: Cluster, broken: str):
+def test_fc_68_what_is_no_call_is_text_and_can_be_sent_back(cluster: Cluster, broken: str):
     said = user(script(tokens=cut(f"a {broken}", 5)))
     choice = ask(cluster, [said], tools=TOOLS).json()["choices"][0]
     assert choice["finish_reason"] == "stop"
@@ -234,7 +234,7 @@ FAMILY = ["f0", "9f91a9", "e280", "8d", "f09f", "91", "a7"]
         ({"tokens": [" \n", "", "\n a", " \n"]}, 100, " \n\n a \n", "stop"),
     ],
 )
-def test_fc58_characters_in_pieces(
+def test_fc_58_characters_in_pieces(
     cluster: Cluster, tools: list[Any], fields: dict[str, Any], max_tokens: int, text: str, finish: str
 ):
     said, end, _usage = both_ways(cluster, script(**fields), max_tokens=max_tokens, tools=tools)
@@ -254,14 +254,14 @@ def test_fc58_characters_in_pieces(
         (["a ", "b"], ["", "b"], "a ", 2),
     ],
 )
-def test_fc60_a_stop_string_over_tokens(
+def test_fc_60_a_stop_string_over_tokens(
     cluster: Cluster, tools: list[Any], tokens: list[str], stop: list[str], text: str, count: int
 ):
     said, end, usage = both_ways(cluster, script(tokens=tokens), stop=stop, tools=tools)
     assert (said, end, usage["completion_tokens"]) == (text, "stop", count)
 
 
-def test_fc60_a_stop_string_inside_of_a_call_is_none(cluster: Cluster):
+def test_fc_60_a_stop_string_inside_of_a_call_is_none(cluster: Cluster):
     answer = ask(cluster, [user(script(tokens=cut(ADD, 3)))], stop=["add", "/tool"], tools=TOOLS).json()
     assert answer["choices"][0]["finish_reason"] == "tool_calls"
     assert answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "add"

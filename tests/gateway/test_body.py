@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from gateway.body import Intake
+from gateway.body import Intake, session
 from protocol.config import LimitsConfig
 from protocol.errors import ClusterError
 
@@ -57,3 +57,18 @@ def test_one_that_tells_no_length_is_refused_when_it_gets_too_long():
     with pytest.raises(ClusterError) as caught:
         take([b"x" * 6, b"x" * 5], limits)
     assert caught.value.code == "request_too_large"
+
+
+@pytest.mark.parametrize(
+    ("headers", "name"),
+    [
+        ([], ""),
+        ([(b"session_id", b"a")], "a"),
+        ([(b"x-claude-code-session-id", b" b "), (b"session-id", b"a")], "b"),
+        ([(b"x-session-id", b""), (b"x-session-affinity", b"c")], "c"),
+        ([(b"x-session-id", b"x" * 300)], "x" * 256),
+        ([(b"cookie", b"session_id=a")], ""),
+    ],
+)
+def test_a_conversation_has_a_name_in_many_headers(headers: list[tuple[bytes, bytes]], name: str):
+    assert session(headers) == name

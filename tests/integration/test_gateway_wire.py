@@ -57,7 +57,7 @@ def gateway_counts(cluster: Cluster) -> tuple[int, int]:
 
 def test_a_whole_answer_and_its_headers(pool):
     with gateway() as cluster, worker(cluster) as peer:
-        answer = ask(pool, cluster, headers={"x-request-id": "my-id"})
+        answer = ask(pool, cluster, headers={"x-request-id": "my-id", "session-id": "my-session"})
         request = peer.serve("Hel", "lo")
         found = answer.result()
         assert found.status_code == 200
@@ -71,6 +71,7 @@ def test_a_whole_answer_and_its_headers(pool):
         assert found.headers["x-worker-id"] == "w-1"
         assert found.headers["x-request-id"] == found.headers["request-id"] == "my-id"
         assert request.request_id.startswith("my-id.")
+        assert request.cache_key == "my-session"
         assert 0 <= request.seed < 2**63
         assert gateway_counts(cluster) == (0, 0)
 

@@ -14,8 +14,8 @@ SECRET_KEY = "sk-marker-of-a-key"
 SECRET_WORDS = "marker-of-a-prompt"
 
 
-def ask(cluster, body, request_id=None):
-    headers = {"authorization": f"Bearer {SECRET_KEY}", "x-api-key": SECRET_KEY}
+def ask(cluster, body, request_id=None, **further):
+    headers = {"authorization": f"Bearer {SECRET_KEY}", "x-api-key": SECRET_KEY, **further}
     if request_id:
         headers["x-request-id"] = request_id
     url = f"{cluster.url()}/v1/chat/completions?key={SECRET_KEY}"
@@ -38,7 +38,8 @@ def test_each_request_has_one_access_line_with_what_became_of_it():
         fields = {"tokens": ["a"], "repeat": 5, "delay_ms": 5}
         assert ask(cluster, chat(script(**fields)), "whole").status_code == 200
         assert ask(cluster, chat(script(**fields), stream=True), "streamed").status_code == 200
-        assert ask(cluster, chat("hi", model="none"), "unknown").status_code == 404
+        retried = {"x-stainless-retry-count": "2"}
+        assert ask(cluster, chat("hi", model="none"), "unknown", **retried).status_code == 404
         assert ask(cluster, chat(script(tokens=["a"], raise_at=0)), "broken").status_code == 500
         for request_id in ("whole", "streamed"):
             line = access_line(cluster, request_id)
@@ -51,7 +52,8 @@ def test_each_request_has_one_access_line_with_what_became_of_it():
             assert line["tokens_per_s"] > 0
             assert line["finish"] in ("stop", "length")
         unknown = access_line(cluster, "unknown")
-        assert (unknown["status"], unknown["finish"]) == (404, "model_not_found")
+        assert (unknown["status"], unknown["finish"], unknown["retry"]) == (404, "model_not_found", 2)
+        assert "retry" not in line
         assert access_line(cluster, "broken")["finish"] == "engine_failed"
         assert {line["process"] for line in lines_of(cluster, "w-1")} == {"w-1"}
 

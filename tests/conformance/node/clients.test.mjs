@@ -95,3 +95,24 @@ for (const [name, model] of Object.entries(providers)) {
     assert.equal(await streamed.finishReason, "tool-calls");
   });
 }
+
+test("@ai-sdk/openai responses: a conversation goes on with references to what was said", async () => {
+  let sent = "";
+  const watched = (url, request) => {
+    sent = request.body;
+    return fetch(url, request);
+  };
+  const model = createOpenAI({ ...settings, fetch: watched }).responses(MODEL);
+  const messages = user(TWO_CALLS);
+  const first = await generateText({ model, messages, tools: aiTools, maxRetries: 0 });
+  const results = first.toolCalls.map((call) => ({
+    type: "tool-result",
+    toolCallId: call.toolCallId,
+    toolName: call.toolName,
+    output: { type: "text", value: "done" },
+  }));
+  messages.push(...first.response.messages, { role: "tool", content: results }, ...user(TEXT));
+  const second = await generateText({ model, messages, tools: aiTools, maxRetries: 0 });
+  assert.equal(second.text, "Hello there.");
+  assert.ok(sent.includes("item_reference"));
+});

@@ -163,6 +163,9 @@ def test_stop_reasons(reason: str, matched: Any, stop_reason: str, stop_sequence
 def test_fc_68_arguments_that_are_no_object_are_handed_over_as_they_stand(arguments: str):
     found = whole(DIALECT, ASKED, [Piece(tool_calls=(call(0, "f", arguments),))], finished("length"))
     assert found["content"][0]["input"] == {"arguments": arguments}
+    parts = [call(0, "f"), *(call(0, "", part) for part in (*arguments[:9], arguments[9:]))]
+    pieces = [Piece(tool_calls=(part,)) for part in parts]
+    assert folded(streamed(DIALECT, ASKED, pieces, finished("length"))) == found
 
 
 @given(answers_split_twice())

@@ -149,7 +149,9 @@ def test_fc_69_any_input_of_a_replayed_call_is_taken(given: Any):
 def test_documents_and_later_kinds_give_their_words():
     document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "words"}}
     search = {"type": "search_result", "content": [{"type": "text", "text": "found"}], "title": "t"}
-    assert turns(user(document, search))[0].content == "words\nfound"
+    later = [{"type": "of_next_year", name: "later"} for name in ("text", "content")]
+    silent = {"type": "tool_reference", "tool_name": "f"}
+    assert turns(user(document, search, *later, silent))[0].content == "words\nfound\nlater\nlater"
 
 
 @pytest.mark.parametrize(
@@ -205,6 +207,23 @@ def test_an_assistants_turn_at_the_end_is_gone_on_with():
     prefill = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "I"}]
     assert asked(messages=prefill).template_options == {"continue_final_message": True}
     assert asked(messages=prefill[:1]).template_options == {}
+
+
+@pytest.mark.parametrize(("text", "begun"), [("I am \n ", "I am"), (" I", " I"), (" \n", None)])
+def test_it_is_gone_on_with_behind_its_last_word(text: str, begun: str | None):
+    found = asked(messages=[{"role": "user", "content": "hi"}, {"role": "assistant", "content": text}])
+    assert found.messages[-1].content == (text if begun is None else begun)
+    assert bool(found.template_options) is (begun is not None)
+
+
+def test_a_budget_of_thinking_is_the_templates():
+    found = asked(thinking={"type": "enabled", "budget_tokens": 1024})
+    assert found.template_options == {"enable_thinking": True, "thinking_budget": 1024}
+
+
+def test_a_missing_budget_is_told_in_the_vendors_words():
+    with pytest.raises(ClusterError, match=r"^max_tokens: Field required$"):
+        asked(max_tokens=None)
 
 
 def test_one_call_at_a_time_where_the_client_wants_that():

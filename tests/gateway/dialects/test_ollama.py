@@ -47,6 +47,13 @@ def test_options_are_the_settings_of_the_draw():
     assert chat(options={"num_predict": -1}, stream=False).sampling.max_tokens is None
 
 
+def test_a_call_can_be_forced():
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    found = chat(tools=tools, tool_choice="required", parallel_tool_calls=False)
+    assert (found.tool_choice, found.parallel_tool_calls) == ("required", False)
+    assert (chat(tools=tools).tool_choice, chat(tools=tools).parallel_tool_calls) == ("auto", True)
+
+
 def test_results_belong_to_calls_in_their_order():
     function = {"name": "f", "arguments": {"a": 1}}
     made = {"role": "assistant", "tool_calls": [{"function": function}, {"function": {"name": "g"}}]}

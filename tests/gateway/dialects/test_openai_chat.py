@@ -142,7 +142,7 @@ def test_roles_and_contents():
      b"[" * 100_000, b'{"a":' * 100_000, b'{"a": 1}}'],
 )  # fmt: skip
 def test_what_is_no_json_object(raw: bytes):
-    assert fault(raw) == (None, "invalid_json")
+    assert fault(raw)[1] == "invalid_json"
 
 
 @pytest.mark.parametrize(
@@ -341,6 +341,7 @@ def test_several_answers():
     [
         ({"reasoning_effort": "none"}, {"enable_thinking": False}),
         ({"reasoning_effort": "high"}, {"reasoning_effort": "high"}),
+        ({"reasoning_effort": "of next year"}, {}),
         ({"enable_thinking": True}, {"enable_thinking": True}),
         ({"think": False}, {"enable_thinking": False}),
         ({"think": "high"}, {}),
@@ -359,7 +360,7 @@ def test_what_is_said_to_the_template(fields: dict[str, Any], options: dict[str,
     ("arguments", "taken"),
     [("{", "{"), ("", ""), (None, ""), ("[1]", "[1]"), ({"a": 1}, '{"a":1}'), ('{"a": 1}', '{"a": 1}')],
 )
-def test_fc69_whatever_stands_for_the_arguments_of_a_past_call_is_taken(arguments: Any, taken: str):
+def test_fc_69_whatever_stands_for_the_arguments_of_a_past_call_is_taken(arguments: Any, taken: str):
     calls = [{"id": "c", "function": {"name": "f", "arguments": arguments}}, {"type": "custom", "custom": {}}]
     found = parsed(messages=[*HI, {"role": "assistant", "content": None, "tool_calls": calls}])
     assert found.messages[1].tool_calls == (ToolCall(id="c", name="f", arguments=taken),)
@@ -370,3 +371,11 @@ def test_calls_of_the_older_form_are_kept():
     found = parsed(messages=[*HI, call, {"role": "function", "name": "f", "content": "1"}]).messages
     assert found[1].tool_calls == (ToolCall(id="f", name="f", arguments="{}"),)
     assert found[2].tool_call_id == "f"
+
+
+def test_what_a_model_thought_may_come_in_openrouters_form():
+    details = [{"type": "reasoning.text", "text": "hm"}, {"type": "reasoning.encrypted", "data": "x"}, 7]
+    turn = {"role": "assistant", "content": "a", "reasoning_details": details}
+    assert parsed(messages=[turn]).messages[0].reasoning == "hm"
+    assert parsed(messages=[{**turn, "reasoning": "first"}]).messages[0].reasoning == "first"
+    assert parsed(messages=[{**turn, "reasoning_details": None}]).messages[0].reasoning == ""

@@ -6,13 +6,14 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from gateway.dialects.base import Answered
 from gateway.dialects.chunk_usage import UsageWanted
-from gateway.dialects.openai_chat import ChatRequest
+from gateway.dialects.openai_chat import ChatRequest, parse
 from gateway.dialects.openai_chat_answer import ChatCompletions, logprobs_object
 from gateway.pieces import Piece
 from protocol.errors import ClusterError, ErrorCode
@@ -192,9 +193,26 @@ def folded(data: bytes) -> dict[str, Any]:
 def test_in_long_silence_a_chunk_without_content_is_sent_now_and_then():
     """Clients that count events, not bytes, would give up."""
     writer = DIALECT.writer(ASKED, IDENTITY)
+    writer.start(USAGE)
     signs = b"".join(writer.keepalive() for _ in range(10))
     assert signs.count(b": keepalive\n") == 8
     assert [event["choices"][0]["delta"] for event in events(signs)] == [{}, {}]
+
+
+def test_a_long_wait_for_a_worker_is_a_silence_too_and_the_first_chunk_has_the_role():
+    writer = DIALECT.writer(ASKED, IDENTITY)
+    signs = b"".join(writer.keepalive() for _ in range(10)) + writer.start(USAGE)
+    deltas = [event["choices"][0]["delta"] for event in events(signs)]
+    assert deltas == [{"role": "assistant", "content": ""}, {}]
+
+
+@pytest.mark.parametrize("tier", [None, "auto", "priority"])
+def test_the_service_tier_is_told_where_it_was_asked_for(tier: str | None):
+    asked = parse(json.dumps({"messages": [{"role": "user"}], "service_tier": tier}).encode())
+    told = whole(DIALECT, asked, [Piece(text="a")], finished())
+    chunks = events(streamed(DIALECT, asked, [Piece(text="a")], finished()))
+    for found in (told, *chunks):
+        assert found.get("service_tier") == (tier and "default")
 
 
 def test_a_late_error_is_one_event_with_all_four_keys():

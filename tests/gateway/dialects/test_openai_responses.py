@@ -12,6 +12,8 @@ from gateway.dialects.response_store import Kept, ResponseStore
 from protocol.errors import ClusterError
 from protocol.values import ChatMessage, ToolCall
 
+TEXT = [{"type": "output_text", "text": "a", "annotations": [], "logprobs": []}]
+
 
 def asked(known: ResponseStore | None = None, **fields: Any) -> ResponseRequest:
     return parse(json.dumps({"model": "m", "input": "hi", **fields}).encode(), known or ResponseStore())
@@ -143,6 +145,38 @@ def test_some_of_the_tools_may_or_must_be_called():
         assert len(found.declared) == 2
 
 
+def test_an_item_of_a_kept_answer_stands_for_itself():
+    store = ResponseStore()
+    output = [
+        {"id": "rs_abc00", "type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]},
+        {"id": "msg_abc01", "type": "message", "role": "assistant", "content": TEXT},
+        {"id": "fc_abc102", "type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+    ]
+    store.keep("resp_abc", Kept((), json.dumps({"output": output}).encode()))
+    items = [{"type": "item_reference", "id": "rs_abc00"}, {"id": "msg_abc01"}, {"id": "fc_abc102"}]
+    result = {"type": "function_call_output", "call_id": "c", "output": "1"}
+    found = asked(store, input=[{"role": "user", "content": "hi"}, *items, result]).turns
+    calls = (ToolCall(id="c", name="f", arguments="{}"),)
+    assert found[1] == ChatMessage(role="assistant", content="a", reasoning="hm", tool_calls=calls)
+    assert [turn.role for turn in found] == ["user", "assistant", "tool"]
+    for unknown in ("msg_abc02", "msg_abd01", "", "msg", "x_y"):
+        with pytest.raises(ClusterError, match="does not keep"):
+            asked(store, input=[{"type": "item_reference", "id": unknown}])
+
+
+@pytest.mark.parametrize(
+    ("effort", "options"),
+    [
+        ("none", {"enable_thinking": False}),
+        ("xhigh", {"reasoning_effort": "xhigh"}),
+        ("of next year", {}),
+        (None, {}),
+    ],
+)
+def test_efforts(effort: str | None, options: dict[str, Any]):
+    assert asked(reasoning={"effort": effort}).template_options == options
+
+
 @pytest.mark.parametrize(
     ("fields", "param", "reason"),
     [
@@ -158,7 +192,8 @@ def test_some_of_the_tools_may_or_must_be_called():
             "unsupported_value",
         ),
         ({"input": [{"type": "function_call"}]}, "input[0].name", "missing_required_parameter"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type", "invalid_value"),
+        ({"input": [{"type": "item_reference", "id": "msg_x00"}]}, "input[0].id", "invalid_value"),
+        ({"input": [{"type": "item_reference", "id": 3}]}, "input[0].id", "invalid_type"),
         ({"previous_response_id": "x"}, "previous_response_id", "previous_response_not_found"),
         ({"background": True}, "background", "unsupported_parameter"),
         ({"conversation": "c"}, "conversation", "unsupported_parameter"),

@@ -226,3 +226,13 @@ def test_in_long_silence_an_event_is_repeated_now_and_then():
     assert [sign.startswith(b"event: response.in_progress") for sign in signs].count(True) == 2
     writer.piece(0, Piece(text="a"))
     assert writer.keepalive() == b": keepalive\n"
+
+
+def test_a_long_wait_for_a_worker_is_a_silence_too():
+    writer = Responses().writer(asked(), IDENTITY)
+    signs = b"".join(writer.keepalive() for _ in range(6)) + writer.start(USAGE)
+    found = events(signs)
+    kinds = ["response.created", "response.in_progress", "response.in_progress"]
+    assert [event["type"] for event in found] == kinds
+    assert [event["sequence_number"] for event in found] == [0, 1, 2]
+    assert signs.count(b": keepalive\n") == 4
