@@ -16,7 +16,7 @@ from worker.parsers.base import Channel, Part, Syntax
 from worker.parsers.channels import Channels
 from worker.parsers.constrained import constrained
 from worker.parsers.visible import VisibleText
-from worker.request import chat_tools, is_shaped
+from worker.request import chat_tools, is_forced, is_shaped
 
 _MOST_PROMPT_LOGPROBS = 250_000
 """Of all tokens of a prompt and their alternatives: they travel in one message."""
@@ -33,10 +33,12 @@ class Answer:
         self._tools = chat_tools(request)
         self._syntax = syntax if self._tools else syntax.without_tools()
         if is_shaped(request):
-            self._syntax = constrained(syntax, calls=bool(self._tools))
+            self._syntax = constrained(syntax, calls=bool(self._tools), text=not is_forced(request))
         self._channels = Channels(self._syntax, self._tools)
         self._visible = VisibleText(request.sampling.stop, calls=self._syntax.has_tools)
         self._calls = 0
+        self._cut = False
+        """The last call is not whole."""
         self._resumed = bool(request.resume_token_ids)
         self._text_length = 0
         self._usage = Usage()
@@ -120,7 +122,7 @@ class Answer:
     def _is_over(self) -> bool:
         """Before the engine says so: a stop string, or the only call that is wanted."""
         return self._visible.matched is not None or (
-            self._calls > 0 and not self._request.parallel_tool_calls
+            self._calls > 0 and not self._cut and not self._request.parallel_tool_calls
         )
 
     def _parts(self, added: str, tokens: int) -> list[Part]:
@@ -147,6 +149,7 @@ class Answer:
             else:
                 yield from self._text(self._visible.call())
                 self._calls += 1
+                self._cut = not part.whole
                 yield part._replace(number=self._calls - 1)
 
     def _text(self, text: str) -> Iterator[Part]:
@@ -188,7 +191,7 @@ class Answer:
         reason = output.finish_reason
         if self._is_over or reason not in ("stop", "length"):
             reason = "stop"
-        if self._calls and reason == "stop":
+        if self._calls and not self._cut and reason == "stop":
             reason = "tool_calls"
         if matched is None:
             matched = getattr(output, "matched_stop", None)

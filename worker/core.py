@@ -117,7 +117,9 @@ class Core:
             shapes=self._can("structure"),
         )
         if problem is not None:
-            self._say(gateway, self._with_load(_failed(request, ErrorCode.UNSUPPORTED, problem)))
+            field, words = problem
+            failed = replace(_failed(request, ErrorCode.UNSUPPORTED, words), param=field)
+            self._say(gateway, self._with_load(failed))
             return
         try:
             tokens = estimated_tokens(prompt_bytes(request))

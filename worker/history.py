@@ -18,6 +18,8 @@ def in_order(messages: Sequence[Message]) -> Messages:
 
 def with_tools_told(messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Messages:
     """The tools described in the system's text, for a template that has no place for them."""
+    if not tools:
+        return list(messages)
     told = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
     text = f'You can call these functions. A call is JSON: {{"name": ..., "arguments": {{...}}}}.\n{told}'
     return _system_first([*messages, {"role": "system", "content": text}])

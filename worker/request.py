@@ -20,42 +20,51 @@ _PLAIN = {"max_tokens", "temperature", "top_p", "top_k", "min_p", "stop"}
 _DEFAULTS = SamplingParams()
 
 
-def unsupported(request: Generate, *, tools: bool, ids: bool, logprobs: bool, shapes: bool) -> str | None:
-    """What of the request this worker cannot do, in words. None: it can do all of it.
+def unsupported(
+    request: Generate, *, tools: bool, ids: bool, logprobs: bool, shapes: bool
+) -> tuple[str, str] | None:
+    """The field of what this worker cannot do, and words about it. None: it can do all of it.
 
     `ids`: whether its engine takes prompts of token ids, and gives prompts back.
     """
     model = repr(request.model)
+    form = (request.response_format or {}).get("field", "response_format")
     media = any(part.frame is not None for message in request.messages for part in _parts(message))
     problems = (
         (
             isinstance(request.prompt, tuple) and not ids,
+            "prompt",
             "prompts of token ids are not supported; send text",
         ),
         (
             request.echo and not ids,
+            "echo",
             "echo with logprobs, or with max_tokens 0, is not supported by this worker's engine",
         ),
         (
             request.sampling.logprobs is not None and not logprobs,
+            "logprobs",
             "logprobs are not supported by this worker's engine; leave them out",
         ),
         (
             request.response_format is not None and not shapes,
-            "response_format is not supported by this worker's engine; leave it out",
+            form,
+            f"{form} is not supported by this worker's engine; leave it out",
         ),
         (
             is_forced(request) and not shapes,
+            "tool_choice",
             f"tool_choice {request.tool_choice!r:.80} is not supported by this worker's engine; use 'auto'",
         ),
         (
             bool(chat_tools(request)) and not (tools or is_forced(request)),
+            "tools",
             f"the model {model} does not use tools by itself; leave `tools` out, or make it call one with"
             " `tool_choice`",
         ),
-        (media, f"the model {model} takes text only"),
+        (media, "messages", f"the model {model} takes text only"),
     )
-    return next((words for found, words in problems if found), None)
+    return next(((field, words) for found, field, words in problems if found), None)
 
 
 def prompt_bytes(request: Generate) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.conformance import spoken
 from tests.integration.cluster import script, sse, text_of
 
 pytestmark = pytest.mark.integration
@@ -136,6 +137,33 @@ def test_check_12_in_a_message(claude: Any):
         (block,) = answer.content
         assert (block.type, answer.stop_reason) == ("tool_use", "tool_use")
         assert name in (None, block.name)
+
+
+FORCED: dict[str, dict[str, Any]] = {
+    spoken.CHAT: {"tools": TOOLS, "tool_choice": named("point")},
+    spoken.RESPONSES: {"tools": FLAT_TOOLS, "tool_choice": {"type": "function", "name": "point"}},
+    spoken.MESSAGES: {"tools": CLAUDE_TOOLS, "tool_choice": {"type": "tool", "name": "point"}},
+    spoken.OLLAMA: {"tools": TOOLS, "tool_choice": named("point")},
+}
+
+
+@pytest.mark.parametrize("path", FORCED)
+def test_check_12_a_forced_call_that_is_cut_off_is_one_streamed_or_not(http: httpx.Client, path: str):
+    """Its marks are never shown, and what is there of its arguments is no complete call."""
+
+    def said(room: int, *, stream: bool) -> spoken.Said:
+        body = spoken.body(path, "hi", max_tokens=room, stream=stream) | FORCED[path]
+        answer = http.post(path, json=body)
+        return spoken.streamed(path, answer.text) if stream else spoken.whole(path, answer.json())
+
+    whole = said(200, stream=False)
+    ((name, arguments),) = whole.calls
+    assert (name, arguments.keys()) == ("point", {"x", "y"})
+    for room in range(1, whole.completion_tokens, 2):
+        cut = said(room, stream=False)
+        assert cut == said(room, stream=True)
+        assert (cut.text, cut.finish, cut.completion_tokens) == ("", "length", room)
+        assert all(name == "point" for name, _arguments in cut.calls)
 
 
 @pytest.mark.parametrize(

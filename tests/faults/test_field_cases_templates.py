@@ -47,7 +47,7 @@ def ask(
     return httpx.post(cluster.url() + "/v1/chat/completions", json=body, timeout=patience_s)
 
 
-def test_fc62_what_a_template_refuses_is_a_400_in_its_own_words(tmp_path: Path):
+def test_fc_62_what_a_template_refuses_is_a_400_in_its_own_words(tmp_path: Path):
     with serving(make_model(tmp_path / "m", template=STRICT)) as cluster:
         for stream in (False, True):
             refused = ask(cluster, ("system", "a"), ("user", "b"), stream=stream)
@@ -68,7 +68,7 @@ def test_fc62_what_a_template_refuses_is_a_400_in_its_own_words(tmp_path: Path):
         )
 
 
-def test_fc62_a_template_that_never_ends_costs_its_request_and_the_process(tmp_path: Path):
+def test_fc_62_a_template_that_never_ends_costs_its_request_and_the_process(tmp_path: Path):
     with serving(make_model(tmp_path / "m", template=LOOPING)) as cluster:
         assert ask(cluster, ("user", "a")).status_code == 200
         stuck = ask(cluster, ("user", "a"), ("assistant", "b"))
@@ -78,7 +78,7 @@ def test_fc62_a_template_that_never_ends_costs_its_request_and_the_process(tmp_p
         assert "Traceback" not in cluster.log("w-1")
 
 
-def test_fc62_a_template_that_never_ends_is_found_although_its_client_left(tmp_path: Path):
+def test_fc_62_a_template_that_never_ends_is_found_although_its_client_left(tmp_path: Path):
     with serving(make_model(tmp_path / "m", template=LOOPING)) as cluster:
         with pytest.raises(httpx.ReadTimeout):
             ask(cluster, ("user", "a"), ("assistant", "b"), patience_s=0.5)

@@ -86,6 +86,22 @@ def test_check_23_the_second_turn_of_an_agent_finds_its_prefix(http: httpx.Clien
     assert counted == {"input_tokens": whole}, "FC-82: cold or warm, the count is that of the prompt"
 
 
+def test_fc_12_a_token_that_the_model_has_not_is_refused_and_a_stream_beside_it_goes_on(http: httpx.Client):
+    turns = [{"role": "user", "content": QUESTION}]
+    asked: dict[str, Any] = {"model": MODEL, "messages": turns, "temperature": 0}
+    expected = spoken.ask(http, spoken.CHAT, "", **asked, max_tokens=ROOM).text
+    with http.stream("POST", spoken.CHAT, json={**asked, "max_tokens": ROOM, "stream": True}) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        for token in ("49152", "99999999"):  # the first behind the vocabulary
+            refused = http.post(spoken.CHAT, json={**asked, "logit_bias": {token: 5}})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "logit_bias")
+        text = "\n".join(lines)
+    chunks = [event for event in spoken.events(spoken.CHAT, text) if event["choices"]]
+    told = [event["choices"][0]["delta"].get("content", "") for event in chunks]
+    assert expected == "".join(told)
+
+
 TEXTS = ("", " leading", "line\n\nline ", "é漢👩\u200d👧 \ufffd", "<|im_end|> and </s>", "a" * 200)
 
 

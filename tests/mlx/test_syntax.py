@@ -80,7 +80,7 @@ def test_each_parser_of_mlx_lm_reads_its_own_form(name, size):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("body", ["", "nonsense", "{{{", '{"a": ', "<x>", "[[", "\x00"])
-def test_fc68_what_a_parser_cannot_read_is_given_back(name, body):
+def test_fc_68_what_a_parser_cannot_read_is_given_back(name, body):
     """Some are lenient, and find a call in what is none: then that is told, and it is a good one."""
     syntax = configured(Syntax(), name, None)
     start = syntax.edges[TEXT][0][0]
@@ -104,7 +104,7 @@ LOOPS = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_fc68_a_model_in_a_loop_is_text_at_once(name):
+def test_fc_68_a_model_in_a_loop_is_text_at_once(name):
     """Their patterns would look at it for minutes, while the worker is deaf."""
     syntax = configured(Syntax(), name, None)
     start = syntax.edges[TEXT][0][0]

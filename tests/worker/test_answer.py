@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import msgspec
@@ -168,7 +169,7 @@ CALLED = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
 SYNTAX = marked(("<think>", "</think>"), ("<tool_call>", "</tool_call>"), read_json_calls)
 
 
-def chat(stop=(), tools=True, parallel=True, resumed=()):
+def chat(stop=(), tools=True, parallel=True, resumed=(), choice="auto"):
     return Generate(
         request_id="r",
         attempt=0,
@@ -177,6 +178,7 @@ def chat(stop=(), tools=True, parallel=True, resumed=()):
         seed=1,
         messages=(ChatMessage(role="user", content="hi"),),
         tools=(ToolSpec(name="add"),) if tools else (),
+        tool_choice=choice,
         parallel_tool_calls=parallel,
         resume_token_ids=resumed,
     )
@@ -219,13 +221,13 @@ def test_a_call_is_told_with_its_name_first_and_its_number():
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
-def test_fc71_a_call_at_any_border_is_told_once(size):
+def test_fc_71_a_call_at_any_border_is_told_once(size):
     text = f"before {CALLED} after"
     said, _end = answered(*[text[at : at + size] for at in range(0, len(text), size)])
     assert said == ("", "before after", [("add", '{"a": 1}')])
 
 
-def test_fc60_stop_strings_are_looked_for_in_visible_text_only():
+def test_fc_60_stop_strings_are_looked_for_in_visible_text_only():
     said, end = answered(
         "<think>", "END", "</think>", "a", CALLED.replace("1", '"END"'), "b EN", "D c", stop=("END",)
     )
@@ -244,7 +246,7 @@ def test_fc60_stop_strings_are_looked_for_in_visible_text_only():
         (("a👩", "\u200d👧b"), ("\u200d",), "a👩", "\u200d"),
     ],
 )
-def test_fc60_a_stop_string_over_several_tokens(pieces, stop, text, matched):
+def test_fc_60_a_stop_string_over_several_tokens(pieces, stop, text, matched):
     said, end = answered(*pieces, stop=stop)
     assert said[1] == text
     assert (end.finish_reason, end.matched_stop) == ("stop", matched)
@@ -256,13 +258,43 @@ def test_a_cut_inside_of_a_call_gives_its_text_back_and_says_length():
     assert end.finish_reason == "length"
 
 
+FORCED = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_forced_call_that_is_cut_off_never_shows_its_marks(parallel):
+    for end in range(1, len(FORCED)):
+        (_, text, calls), finished = answered(
+            FORCED[:end], finish="length", choice="required", parallel=parallel
+        )
+        assert text == ""
+        name_is_there = end > FORCED.index('{"a"')
+        assert [name for name, _arguments in calls] == ["add"] * name_is_there
+        cut = [arguments for _name, arguments in calls if not is_json(arguments)]
+        assert finished.finish_reason == "length" or not (cut or parallel)
+
+
+def test_a_forced_call_that_a_stop_token_cuts_off_is_not_called_one():
+    said, end = answered('<tool_call>\n{"name": "add", "arguments": {"a', choice="named:add")
+    assert said == ("", "", [("add", '{"a')])
+    assert end.finish_reason == "stop"
+
+
+def is_json(text):
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
 def test_a_cut_inside_of_reasoning():
     said, end = answered("<think>", "hm ", finish="length")
     assert said == ("hm ", "", [])
     assert (end.finish_reason, end.usage.reasoning_tokens) == ("length", 2)
 
 
-def test_fc68_a_broken_call_is_text_and_the_reason_says_so():
+def test_fc_68_a_broken_call_is_text_and_the_reason_says_so():
     broken = '<tool_call>{"name": "add", "arguments": {"a": }}</tool_call>'
     said, end = answered("Look.\n", broken, finish="tool_calls")
     assert said == ("", f"Look.\n{broken}", [])
@@ -299,7 +331,7 @@ PARTS = st.sampled_from(
 
 
 @given(st.lists(PARTS, max_size=10), st.data(), st.booleans())
-def test_fc71_any_cut_and_any_take_over_say_the_same(parts, data, parallel):
+def test_fc_71_any_cut_and_any_take_over_say_the_same(parts, data, parallel):
     text = "".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]

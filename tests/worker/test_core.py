@@ -608,7 +608,7 @@ def test_tools_are_refused_by_a_model_of_ours_without_a_form_for_them():
     asyncio.run(case())
 
 
-def test_fc62_a_prompt_that_is_never_ready_is_the_requests_fault_and_ends_the_process():
+def test_fc_62_a_prompt_that_is_never_ready_is_the_requests_fault_and_ends_the_process():
     async def case():
         async with serving(Foreign([], at_call=PromptStuck("not ready within 10 s"))) as (core, wire):
             core.generate("gw", generate("hi"))

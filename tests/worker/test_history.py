@@ -25,7 +25,7 @@ def brief(messages):
     return [m.get("tool_call_id") or m["content"] or m["role"] for m in messages]
 
 
-def test_fc66_texts_of_the_system_become_one_at_the_head():
+def test_fc_66_texts_of_the_system_become_one_at_the_head():
     system = [{"role": "system", "content": text} for text in ("a", "b", "c")]
     assert in_order([system[0], user("hi"), system[1], {"role": "assistant", "content": "x"}, system[2]]) == [
         {"role": "system", "content": "a\n\nb\n\nc"},
@@ -35,7 +35,7 @@ def test_fc66_texts_of_the_system_become_one_at_the_head():
     assert in_order([user("hi"), system[0]])[0] == system[0]
 
 
-def test_fc73_results_follow_their_calls_in_the_order_of_the_calls():
+def test_fc_73_results_follow_their_calls_in_the_order_of_the_calls():
     assert brief(in_order([call("A", "B"), user("text"), result("B"), result("A")])) == [
         "assistant",
         "A",
@@ -44,18 +44,18 @@ def test_fc73_results_follow_their_calls_in_the_order_of_the_calls():
     ]
 
 
-def test_fc73_unknown_missing_and_double_results_are_kept_where_they_can_be():
+def test_fc_73_unknown_missing_and_double_results_are_kept_where_they_can_be():
     messages = [result("X"), user("hi"), call("A", "B"), result("X"), result("A"), result("A")]
     assert brief(in_order(messages)) == ["X", "hi", "assistant", "A", "A", "X"]
 
 
-def test_fc73_an_id_that_comes_again_belongs_to_the_nearest_call_before_it():
+def test_fc_73_an_id_that_comes_again_belongs_to_the_nearest_call_before_it():
     first, second = result("A", "1"), result("A", "2")
     found = in_order([call("A"), first, call("A"), second])
     assert [m["content"] for m in found if m["role"] == "tool"] == ["1", "2"]
 
 
-def test_fc73_thirty_results_at_once():
+def test_fc_73_thirty_results_at_once():
     ids = [str(i) for i in range(30)]
     found = in_order([call(*ids), *[result(i) for i in reversed(ids)]])
     assert brief(found)[1:] == ids

@@ -99,20 +99,22 @@ IMAGE = ChatMessage(role="user", content=(ContentPart(type="image", frame=1),))
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "field", "words"),
     [
-        ({"prompt": (1, 2)}, "token ids"),
-        ({"sampling": {"logprobs": 0}}, "logprobs"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"tool_choice": "required"}, "tool_choice"),
-        ({"tools": (ToolSpec(name="f"),)}, "tools"),
-        ({"messages": (IMAGE,)}, "text only"),
+        ({"prompt": (1, 2)}, "prompt", "token ids"),
+        ({"prompt": "x", "echo": True}, "echo", "echo"),
+        ({"sampling": {"logprobs": 0}}, "logprobs", "logprobs"),
+        ({"response_format": {"json": "{}", "field": "guided_json"}}, "guided_json", "guided_json"),
+        ({"tool_choice": "required"}, "tool_choice", "tool_choice"),
+        ({"tools": (ToolSpec(name="f"),)}, "tools", "tools"),
+        ({"messages": (IMAGE,)}, "messages", "text only"),
     ],
 )
-def test_what_cannot_be_done_is_said(fields, words):
+def test_what_cannot_be_done_is_said(fields, field, words):
     problem = unsupported(generate(**fields), tools=False, ids=False, logprobs=False, shapes=False)
     assert problem is not None
-    assert words in problem
+    assert problem[0] == field
+    assert words in problem[1]
 
 
 def test_ordinary_requests_and_tools_where_they_are_known_are_fine():

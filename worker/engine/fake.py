@@ -245,7 +245,8 @@ class FakeEngine(BaseEngine):
             from worker.engine.fake_shapes import short_text  # noqa: PLC0415 (only the worker's extra has it)
         except ImportError as error:
             missing = f"answers of a given form need {error.name}, which is not installed here"
-            raise PromptError(f"{missing}; run: scripts/install", "unsupported") from error
+            cure = f"{missing}; run: scripts/install"
+            raise PromptError(cure, "unsupported", param=shape.field) from error
         text = short_text(shape, self._syntax, in_reasoning=in_reasoning)
         return script if script.says_something else msgspec.structs.replace(script, tokens=tuple(words(text)))
 

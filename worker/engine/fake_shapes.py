@@ -28,10 +28,13 @@ def short_text(shape: Shape, syntax: Syntax, *, in_reasoning: bool) -> str:
     silent = {state: tuple(e for e in edges if e[1] != REASONING) for state, edges in own.edges.items()}
     guide = for_bytes().guide(shape, replace(own, edges=silent))
     text = _first_found(guide)
+    if text is None:
+        words = "the fake engine finds no short answer of this shape"
+        raise PromptError(words, "unsupported", param=shape.field)
     return f"{thought[1]}{text}" if in_reasoning and thought is not None else text
 
 
-def _first_found(guide: Guide) -> str:
+def _first_found(guide: Guide) -> str | None:
     """By what looks shortest, and where that has no end, by luck."""
     found = _walk(guide, lambda allowed: min(allowed, key=_rank))
     for trial in range(_TRIALS):
@@ -39,7 +42,7 @@ def _first_found(guide: Guide) -> str:
             return found
         luck = random.Random(trial)  # noqa: S311 (the same in every run)
         found = _walk(guide, luck.choice)
-    raise PromptError("the fake engine finds no short answer of this shape", "unsupported")
+    return found
 
 
 def _walk(guide: Guide, choose: Callable[[list[int]], int]) -> str | None:

@@ -107,8 +107,9 @@ def _too_large(form: Form, limit: str) -> PromptError:
 
 def _whole(pattern: str) -> str:
     """The pattern has to match the whole text: its anchors say nothing more."""
-    end = pattern.endswith("$") and not pattern.endswith("\\$")
-    return pattern.removeprefix("^")[: -1 if end else None]
+    body = pattern.removesuffix("$")
+    escaped = (len(body) - len(body.rstrip("\\"))) % 2
+    return (pattern if escaped else body).removeprefix("^")
 
 
 def _json(schema: Mapping[str, Any], *, lenient: bool = False) -> dict[str, Any]:

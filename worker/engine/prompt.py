@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from worker.engine.output import PromptError, Tokens
-from worker.history import for_strict_templates
+from worker.history import for_strict_templates, with_tools_told
 from worker.parsers.json_calls import argument_object
 
 _END = 32
@@ -85,11 +85,20 @@ class PromptReader:
                 "unsupported",
             )
         variables = template_variables(options or {})
+        if not self._takes_tools:  # whatever it left out, nobody would be told of
+            messages, tools = with_tools_told(messages, tools or ()), None
+            native_tools = False
         turns = [template_message(message, native_tools) for message in messages]
         try:
             return self._render(turns, tools, variables)
         except Exception as error:  # noqa: BLE001 (the template is a program that came with the model)
             return self._render_strictly(turns, tools, variables, error)
+
+    @property
+    def _takes_tools(self) -> bool:
+        """Whether the template has a place for them, as far as it can be read; some are programs."""
+        template = getattr(self._tokenizer, "chat_template", None)
+        return template is None or "tools" in str(template)
 
     def ends_in_reasoning(self, ids: Sequence[int], mark: str | None) -> bool:
         """Whether a prompt's last word is the mark that begins reasoning."""
@@ -152,12 +161,12 @@ def template_variables(options: Mapping[str, Any]) -> dict[str, Any]:
     """A client's variables for the template. Raises `PromptError` for those that are not its to set."""
     variables = {name: value for name, value in options.items() if value is not None}
     if taken := sorted(_NOT_FOR_CLIENTS.intersection(variables)):
-        raise PromptError(f"chat_template_kwargs cannot set {', '.join(taken)}", "settings")
+        words = f"chat_template_kwargs cannot set {', '.join(taken)}"
+        raise PromptError(words, "settings", param="chat_template_kwargs")
     if variables.get("continue_final_message"):
         if variables.get("add_generation_prompt"):
-            raise PromptError(
-                "continue_final_message and add_generation_prompt cannot both be true", "settings"
-            )
+            words = "continue_final_message and add_generation_prompt cannot both be true"
+            raise PromptError(words, "settings", param="continue_final_message")
         variables["add_generation_prompt"] = False
     return variables
 

@@ -46,6 +46,11 @@ class Shape:
         """That of the answer, where the model's own one is `model`."""
         return constrained(Syntax() if self.plain else model, calls=bool(self.functions))
 
+    @property
+    def field(self) -> str:
+        """What of the request asks for it, by its name in errors."""
+        return "tools" if self.form is None else self.form.field
+
 
 def shape_of(given: Mapping[str, Any], tools: Sequence[Mapping[str, Any]] | None) -> Shape | None:
     """What the settings ask for, with `tools` in OpenAI's form (None with a plain prompt). None: any answer

@@ -95,7 +95,14 @@ class Grammars:
 
     def guide(self, shape: Shape, syntax: Syntax, *, in_reasoning: bool = False) -> Guide:
         """`syntax` is that of the answer (`constrained`). Raises `PromptError`."""
-        field = "tools" if shape.form is None else shape.form.field
+        try:
+            return self._guide(shape, syntax, in_reasoning)
+        except PromptError as error:
+            error.param = error.param or shape.field
+            raise
+
+    def _guide(self, shape: Shape, syntax: Syntax, in_reasoning: bool) -> Guide:
+        field = shape.field
         if sum(part_count(function.schema) for function in shape.functions) > MOST_PARTS:
             logger.warning("the schemas of the tools have more than %d objects and lists", MOST_PARTS)
             shape = replace(shape, functions=tuple(_any(function) for function in shape.functions))

@@ -24,7 +24,6 @@ from worker.engine.sequence import Stepper
 from worker.engine.serving import Serving
 from worker.engine.settings import request_settings
 from worker.engine.stats import Totals, engine_stats
-from worker.history import with_tools_told
 
 
 class TextEngine(BaseEngine):
@@ -211,7 +210,6 @@ class TextEngine(BaseEngine):
         stop = kwargs.pop("stop", None)
         settings = request_settings(max_tokens, temperature, top_p, stop, kwargs, tools or ())
         native = self.preserve_native_tool_format
-        messages, tools = self._told(messages, tools)
         size = _size(messages)
         request_id = kwargs.get("request_id")
         return self._serving().admit(
@@ -233,7 +231,6 @@ class TextEngine(BaseEngine):
         pieces: bool,
     ) -> Tokens:
         native = self.preserve_native_tool_format
-        messages, tools = self._told(messages, tools)
 
         def read(reader: PromptReader) -> Tokens:
             text = reader.rendered(messages, tools, native, options)
@@ -282,14 +279,6 @@ class TextEngine(BaseEngine):
         stats = loaded.stepper.prefix_stats
         kept = ("entries", "bytes", "disk_entries", "disk_bytes")
         return {"prefix_cache": {name: stats.get(f"prefix_cache_{name}", 0) for name in kept}}
-
-    def _told(
-        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
-        """Tools that the template has no place for stand in the messages."""
-        if not tools or self.facts().syntax.has_tools:
-            return messages, tools
-        return with_tools_told(messages, tools), None
 
     def _serving(self) -> Serving:
         if self._served is None:

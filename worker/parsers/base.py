@@ -38,12 +38,14 @@ class Channel(Enum):
 
 
 class Part(NamedTuple):
-    """A piece of reasoning or text, or a whole call: its name, arguments and number."""
+    """A piece of reasoning or text, or a call: its name, arguments and number."""
 
     channel: Channel
     text: str
     name: str = ""
     number: int = 0
+    whole: bool = True
+    """False where the end of the answer cut the arguments off."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Syntax:
     """By state."""
     read_calls: ReadCalls | None = None
     first: str = TEXT
+    calls_only: bool = False
+    """Nothing else comes, but for reasoning: what begins like a mark is one."""
     opens_reasoning: str | None = None
     """The mark after which a prompt leaves the answer to begin with reasoning."""
 

@@ -1,7 +1,8 @@
 """An answer's text told apart: reasoning, text and tool calls, wherever its pieces are cut. Pure.
 
 Each character belongs to one channel or to the syntax (marks, and the white space around them).
-A call is told when it is complete and good; what is none is given back where it was found.
+A call is told when it is complete and good; what is none is given back where it was found. A call that
+has to come, and was cut off, is told as far as it goes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 
 from worker.marks import MarkFinder
 from worker.parsers.base import BODY, HEAD, REASONING, TEXT, TOOL, Channel, Part, Syntax, Tools
+from worker.parsers.json_calls import begun_call
 
 _MOST_ENDS = 16
 """So many end marks may stand in strings of one call: at each of them all of it is read again."""
@@ -65,16 +67,27 @@ class Channels:
 
     def flush(self) -> list[Part]:
         """The end of the answer: what was held back, and what of a call is there."""
-        parts = list(self._add(self._finder.flush()))
+        held = self._finder.flush()
+        parts = [] if self._state == HEAD and self._syntax.calls_only else list(self._add(held))
         while self._state == TOOL:
             calls = self._calls("".join(self._raw[1:]))
             if calls:
                 return [*parts, *calls]
+            if self._before == HEAD:
+                return [*parts, *self._begun()]
             parts += [*self._not_closed(), *self._add(self._finder.flush())]
         if self._spaces:
             parts.append(Part(Channel.REASONING, self._spaces))
             self._spaces = ""
         return parts
+
+    def _begun(self) -> Iterator[Part]:
+        """A call that the end of the answer cut off, where a grammar wrote it: nobody wrote its marks as
+        text."""
+        found = begun_call("".join(self._raw[1:]))
+        if found is not None:
+            call, whole = found
+            yield Part(Channel.CALL, call.arguments, call.name, whole=whole)
 
     def _add(self, text: str) -> Iterator[Part]:
         if self._state == TOOL:

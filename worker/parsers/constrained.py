@@ -10,8 +10,8 @@ from worker.parsers.base import HEAD, REASONING, TEXT, TOOL, Edges, Syntax
 from worker.parsers.json_calls import TOOL_CALL, read_json_calls
 
 
-def constrained(syntax: Syntax, *, calls: bool) -> Syntax:
-    """That of a model whose own one is `syntax`.
+def constrained(syntax: Syntax, *, calls: bool, text: bool = True) -> Syntax:
+    """That of a model whose own one is `syntax`, where there may be calls, and text.
 
     Calls are JSON between the model's own marks where it writes them so itself, else between the usual
     ones. Models that write several messages in one answer write one, without its header.
@@ -26,7 +26,7 @@ def constrained(syntax: Syntax, *, calls: bool) -> Syntax:
         start, end = call_marks(syntax)
         head += ((start, TOOL),)
         edges[TOOL] = ((end, HEAD),)
-    return Syntax({HEAD: head, **edges}, read_json_calls if calls else None, HEAD)
+    return Syntax({HEAD: head, **edges}, read_json_calls if calls else None, HEAD, calls_only=not text)
 
 
 def call_marks(syntax: Syntax) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from worker.parsers.base import Call, Tools
 TOOL_CALL = ("<tool_call>", "</tool_call>")
 """The usual marks around a call."""
 _LONE_BACKSLASH = re.compile(r'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|)')
+_BEGUN = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)', re.DOTALL)
 _LONGEST_NAME = 256
 _MOST_DEEP = "it is nested too deeply"
 
@@ -23,6 +24,26 @@ def read_json_calls(text: str, tools: Tools) -> list[Call]:
     """
     del tools
     return as_calls(_loads(text.strip()))
+
+
+def begun_call(text: str) -> tuple[Call, bool] | None:
+    """A call that a grammar wrote, as far as it goes, and whether its arguments are complete.
+
+    None where not even its name is.
+    """
+    found = _BEGUN.match(text)
+    if found is None:
+        return None
+    arguments = text[found.end() :]
+    try:
+        (call,) = as_calls({"name": json.loads(found[1], strict=False)})
+    except ValueError:
+        return None
+    try:
+        value, _end = json.JSONDecoder(strict=False).raw_decode(arguments)
+        return _as_call({"name": call.name, "arguments": value}), True
+    except (ValueError, RecursionError):
+        return Call(call.name, arguments), False
 
 
 def as_calls(found: Any) -> list[Call]:

@@ -61,10 +61,19 @@ def test_schemas():
 
 def test_patterns_choices_and_grammars():
     assert re.fullmatch(r"\d{3}-[a-z/]+", said(outputs(regex=r"^\d{3}-[a-z/]+$")), re.ASCII)
-    assert said(outputs(regex=r"1\$$")) == "1$"
+    anchored = ((r"1\$$", "1$"), (r"1\$", "1$"), (r"a\\$", "a\\"), (r"a\\\$$", "a\\$"), ("^a$", "a"))
+    for pattern, text in anchored:
+        assert said(outputs(regex=pattern)) == text
     assert said(outputs(choice=["yes", 'nö "q"'])) in ("yes", 'nö "q"')
     assert re.fullmatch("a[0-9]+b", said(outputs(grammar='root ::= "a" [0-9]+ "b"')))
     assert re.fullmatch("x[0-9]", said(outputs(grammar='start: "x" /[0-9]/')))
+
+
+def test_a_form_that_has_no_short_text_is_named(monkeypatch):
+    monkeypatch.setattr("worker.engine.fake_shapes._LONGEST", 8)
+    with pytest.raises(PromptError, match="no short answer") as caught:
+        said(outputs(json=POINT, field="response_format"))
+    assert (caught.value.param, caught.value.reason) == ("response_format", "unsupported")
 
 
 def test_calls():

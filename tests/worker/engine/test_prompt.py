@@ -1,6 +1,7 @@
 """Conversations and texts to ids."""
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ class LetterTokenizer:
     """One id a letter; the template joins the messages' contents."""
 
     has_chat_template = True
+    chat_template = "{{ messages }}{{ tools }}"
 
     def encode(self, text, add_special_tokens):
         return [1] * add_special_tokens + [ord(letter) for letter in text]
@@ -91,7 +93,7 @@ def test_tool_messages_stay_as_they_are_where_the_model_has_a_form_for_them():
 
 
 @pytest.mark.parametrize("arguments", ["{", "", "[1]", None, {"a": 1}, '{"a": 1}'])
-def test_fc69_a_template_always_finds_an_object_for_arguments(arguments):
+def test_fc_69_a_template_always_finds_an_object_for_arguments(arguments):
     call = {"id": "1", "function": {"name": "add", "arguments": arguments}}
     message = template_message({"role": "assistant", "content": "", "tool_calls": [call]}, True)
     assert isinstance(message["tool_calls"][0]["function"]["arguments"], dict)
@@ -109,13 +111,28 @@ class StrictTokenizer(LetterTokenizer):
         return "|".join(message["content"] for message in messages)
 
 
-def test_fc62_neighbours_of_one_role_are_merged_for_a_template_that_refuses_them():
+def test_tools_calls_and_results_are_told_in_words_to_a_template_that_has_no_place_for_them():
+    calling: list[dict[str, Any]] = [CALL, RESULT, {"role": "user", "content": "b"}]
+    tools = [{"type": "function", "function": {"name": "add"}}]
+    told = {}
+    for template in ("{{ messages }}", "{{ tools }}{{ messages }}"):
+        tokenizer = LetterTokenizer()
+        tokenizer.chat_template = template
+        told[template] = PromptReader(tokenizer, 2**16).rendered(calling, tools, True)
+    assert told["{{ tools }}{{ messages }}"] == "2b>"
+    for words in ('{"name": "add"}', '[call add: {"a": 1}]', "[result of add]\n2", "b>"):
+        assert words in told["{{ messages }}"]
+    without = PromptReader(tokenizer, 2**16).rendered([{"role": "user", "content": "b"}], None, True)
+    assert without == "b>"
+
+
+def test_fc_62_neighbours_of_one_role_are_merged_for_a_template_that_refuses_them():
     strict = PromptReader(StrictTokenizer(), 200)
     turns = [{"role": role, "content": content} for role, content in (("user", "a"), ("user", "b"))]
     assert "".join(map(chr, strict.chat(turns, None, True))) == "a\n\nb"
 
 
-def test_fc62_what_a_template_refuses_in_any_form_is_told_in_its_own_words():
+def test_fc_62_what_a_template_refuses_in_any_form_is_told_in_its_own_words():
     strict = PromptReader(StrictTokenizer(), 200)
     turns = [{"role": role, "content": "x"} for role in ("system", "user", "user")]
     with pytest.raises(PromptError, match="no system, please") as caught:

@@ -24,7 +24,7 @@ def told(pieces, syntax=SYNTAX, *, in_reasoning=False, end=True):
     if end:
         parts += channels.flush()
     joined: list[tuple[Channel, str, str]] = []
-    for channel, text, name, _number in parts:
+    for channel, text, name, *_rest in parts:
         assert text
         if joined and channel is not Channel.CALL and joined[-1][0] is channel:
             joined[-1] = (channel, joined[-1][1] + text, name)
@@ -111,20 +111,20 @@ def test_a_call_that_the_answers_end_closes():
     ],
     ids=lambda body: body[:30],
 )
-def test_fc68_what_is_no_call_is_given_back_as_text(body):
+def test_fc_68_what_is_no_call_is_given_back_as_text(body):
     broken = f"<tool_call>{body}</tool_call>"
     assert "".join(text_of([f"{GOOD}a{broken}b"])) == f"a{broken}b"
     assert [part[0] for part in told([f"{GOOD}a{broken}b{GOOD}"])] == ["call", "text", "call"]
 
 
-def test_fc68_a_good_call_before_one_that_is_cut_off_is_kept():
+def test_fc_68_a_good_call_before_one_that_is_cut_off_is_kept():
     assert told([GOOD, '<tool_call>{"name": "add", "argu']) == [
         ("call", "add", '{"a": 1}'),
         ("text", '<tool_call>{"name": "add", "argu'),
     ]
 
 
-def test_fc68_large_arguments_and_names_that_nobody_offered():
+def test_fc_68_large_arguments_and_names_that_nobody_offered():
     value = "x" * 200_000
     call = json.dumps({"name": "other", "arguments": {"a": value}})
     assert told([f"<tool_call>{call}</tool_call>"]) == [("call", "other", json.dumps({"a": value}))]
@@ -216,7 +216,7 @@ def cut(draw, texts=ANSWERS):
 
 
 @given(cut(), st.booleans(), st.booleans())
-def test_fc71_any_cut_tells_the_same(answer, in_reasoning, end):
+def test_fc_71_any_cut_tells_the_same(answer, in_reasoning, end):
     text, pieces = answer
     assert told(pieces, in_reasoning=in_reasoning, end=end) == told(
         [text], in_reasoning=in_reasoning, end=end
@@ -224,7 +224,7 @@ def test_fc71_any_cut_tells_the_same(answer, in_reasoning, end):
 
 
 @given(ANSWERS, st.booleans())
-def test_fc71_each_character_is_claimed_once(text, in_reasoning):
+def test_fc_71_each_character_is_claimed_once(text, in_reasoning):
     channels = Channels(SYNTAX, in_reasoning=in_reasoning)
     parts = [*channels.feed(text), *channels.flush()]
     call = rf'{CALL[0]}\s*{{"name": "add", "arguments": {{"a": 1}}}}\s*(?:{CALL[1]})?'

@@ -4,6 +4,7 @@ import pytest
 
 from tests.worker.parsers.test_channels import told
 from worker.parsers.base import REASONING, TEXT, TOOL, Syntax, marked
+from worker.parsers.channels import Channels
 from worker.parsers.constrained import call_marks, constrained
 from worker.parsers.json_calls import TOOL_CALL, read_json_calls
 
@@ -36,6 +37,42 @@ def test_calls_come_after_reasoning_and_after_one_another(size):
         ("call", "f", "{}"),
         ("call", "f", "{}"),
     ]
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("[ca", [("text", "[ca")]),
+        ("[call]", []),
+        ('[call]\n{"na', []),
+        ('[call]\n{"name": "f"', []),
+        ('[call]\n{"name": "f", "arguments": ', []),
+        ('[call]\n{"name": "f",\n  "arguments": {', [("call", "f", "{")]),
+        ('[call]\n{"name": "f \\"g\\"", "arguments": {"a": "[/call]', [("call", 'f "g"', '{"a": "[/call]')]),
+        ('[call]\n{"name": "f", "arguments": {"a": 1}', [("call", "f", '{"a": 1}')]),
+        ('[call]\n{"name": "f", "arguments": {"a": 1}}\n[/cal', [("call", "f", '{"a": 1}')]),
+        ('[call]\n{"name": "f", "arguments": {"a": "\\ud800"}', [("call", "f", '{"a": "\\ud800"}')]),
+        (f'{CALL}\n[call]{{"name": "g", "arguments": {{"a', [("call", "f", "{}"), ("call", "g", '{"a')]),
+    ],
+)
+def test_a_call_that_is_cut_off_is_told_as_far_as_it_goes(text, found, size):
+    parts = told(cut(text, size), constrained(OWN, calls=True))
+    assert [part for part in parts if part != ("text", "\n")] == found
+
+
+@pytest.mark.parametrize("text", ["[", "[ca", "[call", f"{CALL}\n[ca", "<th"])
+def test_where_nothing_but_calls_can_come_the_beginning_of_a_mark_is_no_text(text):
+    syntax = constrained(OWN, calls=True, text=False)
+    assert ["".join(part[1:]) for part in told(list(text), syntax) if part[0] == "text"] in ([], ["\n"])
+
+
+def test_a_cut_call_is_whole_where_its_arguments_are():
+    for text, whole in (('{"a": 1}', True), ('{"a": 1', False)):
+        channels = Channels(constrained(OWN, calls=True))
+        channels.feed(f'[call]{{"name": "f", "arguments": {text}')
+        (part,) = channels.flush()
+        assert part.whole is whole
 
 
 def test_without_calls_their_marks_are_text():

@@ -28,7 +28,7 @@ def read(text):
         (r'{"name": "f", "arguments": {"a": "C:\Users\u00e9"}}', {"a": "C:\\Usersé"}),
     ],
 )
-def test_fc68_what_can_be_read(text, arguments):
+def test_fc_68_what_can_be_read(text, arguments):
     ((name, found),) = read(text)
     assert (name, json.loads(found)) == ("f", arguments)
     assert "é" not in text or "é" in found
@@ -64,7 +64,7 @@ def test_what_is_no_call(text):
         ("[" * 100_000, {"input": "[" * 100_000}),
     ],
 )
-def test_fc69_arguments_of_a_history_are_always_an_object(text, value):
+def test_fc_69_arguments_of_a_history_are_always_an_object(text, value):
     assert argument_object(text) == value
 
 
@@ -79,7 +79,7 @@ def test_any_text_is_a_call_or_a_value_error(text):
 
 @given(st.dictionaries(st.text(), st.recursive(st.none() | st.booleans() | st.integers() | st.text(),
        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=5)))  # fmt: skip
-def test_fc69_what_is_read_can_be_read_again(arguments):
+def test_fc_69_what_is_read_can_be_read_again(arguments):
     text = json.dumps({"name": "f", "arguments": arguments})
     ((_name, found),) = read(text)
     assert argument_object(found) == arguments
