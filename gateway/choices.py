@@ -44,7 +44,7 @@ class Choices(Group):
 
     def __init__(self, cluster: Cluster, asked: Asked, *, waits: bool | None) -> None:
         """`waits`: for a model that is not loaded; None: as configured."""
-        super().__init__()
+        super().__init__(cluster.turn)
         self._cluster = cluster
         self._n = asked.n
         self._live = asked.stream

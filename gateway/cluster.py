@@ -17,6 +17,7 @@ from gateway.flight import Sent
 from gateway.membership import Membership
 from gateway.registry import Registry, WorkerView
 from gateway.stream import Group, Stream
+from gateway.turn import Turn
 from protocol import __version__
 from protocol.addresses import is_loopback, split_http
 from protocol.config import ClusterConfig
@@ -40,6 +41,7 @@ class Cluster:
         self._id = gateway_id
         self._clock = loop.time
         self._limits = config.limits
+        self.turn = Turn(loop.call_soon)
         self._streams: dict[str, Stream] = {}
         rng = random.Random()  # noqa: S311 (spreads load, guards nothing)
         takes_fakes = gateway.allow_fake or is_loopback(split_http(gateway.http)[0])

@@ -21,6 +21,7 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from gateway.failures import render
+from gateway.line import Line
 from gateway.patience import Patience, Phase, Standing
 from protocol.config import LimitsConfig
 from protocol.errors import ClusterError, ErrorCode, InvalidRequestError
@@ -134,8 +135,6 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= _MAX_PIPELINED:
             raise ValueError("too many requests wait for the answer under way")
-        # For who has to cut off a client that does not read.
-        self.scope["state"]["cut"] = self.transport.abort
         super().on_headers_complete()
         if self.pipeline:
             self.flow.resume_reading()  # uvicorn stops here; then nobody would see the client leave
@@ -154,6 +153,7 @@ class Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._answering = cycle
+        cycle.scope["state"]["line"] = Line(cycle)
         if cycle.scope["http_version"] == "1.0":
             cycle.send = functools.partial(  # type: ignore[method-assign]
                 _send_without_chunks, cycle, cast("Send", cycle.send)

@@ -14,6 +14,7 @@ from gateway.body import Intake, client_closed, session, wait_for_disconnect, wa
 from gateway.choices import Choices, generates
 from gateway.cluster import Cluster
 from gateway.dialects.base import Answered, Asked, Dialect, Identity, Writer
+from gateway.line import Line
 from gateway.metrics import Metrics
 from gateway.middleware import Reply
 from protocol.config import LimitsConfig
@@ -107,9 +108,8 @@ class Generation:
             raise client_closed()
         headers = self._dialect.stream_headers + _origin(choices, reply)
         await reply.send({"type": "http.response.start", "status": 200, "headers": headers})
-        await self._write_events(
-            _News(self._dialect.writer(asked, _identity(asked, choices, reply)), choices), reply
-        )
+        writer = self._dialect.writer(asked, _identity(asked, choices, reply))
+        await self._write_events(_News(writer, choices, reply.line), reply)
         if choices.error is not None:
             raise choices.error
         self._measure(choices, reply)
@@ -122,12 +122,12 @@ class Generation:
                 raise client_closed()
             over = choices.is_over
             if events:
-                choices.writing(reply.cut)
+                choices.writing(reply.line.cut)
                 await reply.raw({"type": "http.response.body", "body": events, "more_body": not over})
                 choices.written()
             if over:
                 return
-            await choices.changed()
+            await choices.changed(news.push)
 
     def _measure(self, choices: Choices, reply: Reply) -> None:
         first_s, whole_s = choices.seconds()
@@ -137,9 +137,10 @@ class Generation:
 class _News:
     """What of the answers was written, and what comes next."""
 
-    def __init__(self, writer: Writer, choices: Choices) -> None:
+    def __init__(self, writer: Writer, choices: Choices, line: Line) -> None:
         self.choices = choices
         self._writer = writer
+        self._line = line
         self._began = False
         self._open = list(enumerate(choices.streams))
 
@@ -161,6 +162,16 @@ class _News:
         elif not events and choices.silent:
             events = self._writer.keepalive()
         return events
+
+    def push(self) -> bool:
+        """Write what came, if that is possible at once."""
+        line = self._line
+        if not line.is_free:
+            return False
+        if events := self.events():
+            self.choices.wrote = True
+            line.write(events)
+        return True
 
     def _finish(self, index: int, end: Finished) -> bytes:
         # Not taken out in place: the list is being looked through.

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.body import Headers, discard_body, header
 from gateway.failures import Shape, render, shape_of
+from gateway.line import Line
 from protocol.errors import ClusterError, ErrorCode
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ _CLOSES = frozenset({ErrorCode.REQUEST_TOO_LARGE, ErrorCode.REQUEST_TIMEOUT})
 class Reply:
     """The answer under way. Handlers find it in `scope["state"]["reply"]`.
 
-    `raw` writes past all that stands between; only for body messages. `cut` ends the connection.
+    `raw` writes past all that stands between; only for body messages. `line` does so at once, or not at all.
     """
 
     def __init__(
@@ -55,11 +56,11 @@ class Reply:
         send: Send,
         request_id: str,
         extra: list[tuple[bytes, bytes]],
-        cut: Callable[[], None],
+        line: Line,
         shape: Shape = Shape.OPENAI,
     ) -> None:
         self.raw = send
-        self.cut = cut
+        self.line = line
         self.request_id = request_id
         self.status = 0
         self.worker_id = ""
@@ -114,7 +115,7 @@ class Entrance:
         asked = scope["path"]
         scope["path"] = path = plain_path(asked)
         extra = [] if path.startswith("/admin") else _CORS
-        reply = Reply(send, request_id(scope["headers"]), extra, scope["state"]["cut"], shape_of(path))
+        reply = Reply(send, request_id(scope["headers"]), extra, scope["state"]["line"], shape_of(path))
         scope["state"] = {"reply": reply}
         try:
             await self._answer(scope, receive, reply)

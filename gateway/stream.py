@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from gateway.pieces import Piece, joined
 from gateway.registry import WorkerView
+from gateway.turn import Turn
 from protocol.config import LimitsConfig
 from protocol.errors import ClusterError
 from protocol.messages import Delta, Finished, Started
@@ -22,8 +23,11 @@ class Group:
     Plain attributes, as they are looked at for each token.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
         self._waiter: asyncio.Future[None] | None = None
+        self._push: Callable[[], bool] | None = None
+        self._push_due = False
         self._news = False
         self.worker: WorkerView | None = None
         """Where the one is that began first; when it is moved before its first token, where it went."""
@@ -44,15 +48,38 @@ class Group:
         self.quiet_since = 0.0
         """When the last write was seen."""
 
-    async def changed(self) -> None:
-        """Wait for news. What came since the last call ended is some, as that may have been in a write."""
+    async def changed(self, push: Callable[[], bool] | None = None) -> None:
+        """Wait for news. What came since the last call ended is some, as that may have been in a write.
+
+        That more of an answer came is none while `push`, called at the end of the loop's turn, says that
+        it has written it: to wake a task for each token costs more than to write the token.
+        """
         if not self._news:
             self._waiter = asyncio.get_running_loop().create_future()
+            self._push = push
             try:
                 await self._waiter
             finally:
-                self._waiter = None
+                self._waiter = self._push = None
         self._news = False
+
+    def grew(self) -> None:
+        """More of an answer came."""
+        if self._push is None:
+            self.wake()
+        elif not self._push_due:
+            self._push_due = True
+            self._turn.finally_do(self._push_now)
+
+    def _push_now(self) -> None:
+        self._push_due = False
+        if self._push is None or self._waiter is None or self._waiter.done():
+            return  # who waited looks for himself
+        try:
+            if not self._push():
+                self.wake()
+        except Exception as error:  # noqa: BLE001 (it is raised where it is waited for; others go on)
+            self._waiter.set_exception(error)
 
     def wake(self) -> None:
         self._news = True
@@ -127,7 +154,7 @@ class Stream:
                 size += sum(len(call.arguments) + 1 for call in delta.tool_calls)
             if size:
                 self._size += size
-                self._group.wake()
+                self._group.grew()
 
     def finished(self, worker: WorkerView, message: Finished) -> None:
         self.worker = worker

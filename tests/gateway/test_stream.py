@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+
+import pytest
 
 from gateway.pieces import Piece
 from gateway.stream import Group, Stream
+from gateway.turn import Turn
 from protocol.config import LimitsConfig
 from protocol.messages import Delta, Finished, Started
 from protocol.values import Load, Usage
@@ -29,8 +33,13 @@ def finished() -> Finished:
     return Finished(request_id="r", attempt=0, finish_reason="stop", usage=Usage(), load=Load())
 
 
+def group_of(ends: list[Callable[[], None]] | None = None) -> Group:
+    """`ends` gets what the loop is to call at the end of its turn."""
+    return Group(Turn(([] if ends is None else ends).append))
+
+
 def stream_of(clock: Clock, *, live: bool, group: Group | None = None) -> Stream:
-    return Stream(LIMITS, clock, live=live, group=group or Group())
+    return Stream(LIMITS, clock, live=live, group=group or group_of())
 
 
 async def _woken(group: Group, by) -> bool:
@@ -68,7 +77,7 @@ def test_what_comes_while_nobody_reads_is_joined():
 def test_text_wakes_a_live_reader_and_not_one_who_waits_for_the_whole():
     async def scenario() -> None:
         for live in (True, False):
-            group = Group()
+            group = group_of()
             stream = stream_of(Clock(), live=live, group=group)
             assert await _woken(group, lambda s=stream: s.delta(delta("a"))) == live
             assert not await _woken(group, lambda s=stream: s.delta(delta("")))
@@ -82,7 +91,7 @@ def test_news_that_come_while_nobody_waits_are_not_slept_through():
     """As during a write to a client that reads slowly."""
 
     async def scenario() -> None:
-        group = Group()
+        group = group_of()
         streams = [stream_of(Clock(), live=True, group=group) for _ in range(2)]
         streams[0].finished(view("a"), finished())
         async with asyncio.timeout(5):
@@ -94,9 +103,84 @@ def test_news_that_come_while_nobody_waits_are_not_slept_through():
     asyncio.run(scenario())
 
 
+def _pushed(push: Callable[[], bool], *news: Callable[[Stream], None]) -> tuple[bool, Stream]:
+    """Whether who waits beside `push` was woken by the news of one turn. Raises what the wait raises."""
+
+    async def scenario() -> tuple[bool, Stream]:
+        ends: list[Callable[[], None]] = []
+        group = group_of(ends)
+        stream = stream_of(Clock(), live=True, group=group)
+        waiting = asyncio.ensure_future(group.changed(push))
+        await asyncio.sleep(0)
+        for one in news:
+            one(stream)
+        for end in ends:
+            end()
+        await asyncio.sleep(0)
+        if waiting.done():
+            waiting.result()
+            return True, stream
+        waiting.cancel()
+        return False, stream
+
+    return asyncio.run(scenario())
+
+
+def _says(text: str) -> Callable[[Stream], None]:
+    return lambda stream: stream.delta(delta(text))
+
+
+def test_what_came_in_one_turn_is_pushed_together_and_wakes_nobody():
+    pushes: list[int] = []
+
+    def push() -> bool:
+        pushes.append(1)
+        return True
+
+    woken, stream = _pushed(push, _says("a"), _says("b"))
+    assert not woken
+    assert pushes == [1]
+    assert stream.pieces() == [Piece(text="ab")]
+
+
+def test_what_cannot_be_pushed_wakes_who_waits():
+    woken, stream = _pushed(lambda: False, _says("a"))
+    assert woken
+    assert stream.pieces() == [Piece(text="a")]
+
+
+def test_an_end_in_the_same_turn_is_for_who_waits_with_all_that_came_before():
+    def push() -> bool:
+        raise AssertionError("not to be pushed")
+
+    woken, stream = _pushed(push, _says("a"), lambda stream: stream.finished(view("a"), finished()))
+    assert woken
+    assert stream.pieces() == [Piece(text="a")]
+
+
+def test_a_push_that_fails_fails_who_waits():
+    def push() -> bool:
+        raise KeyError("a mistake")
+
+    with pytest.raises(KeyError, match="a mistake"):
+        _pushed(push, _says("a"))
+
+
+def test_what_comes_while_something_is_being_written_is_news_and_not_pushed():
+    async def scenario() -> None:
+        ends: list[Callable[[], None]] = []
+        group = group_of(ends)
+        stream_of(Clock(), live=True, group=group).delta(delta("a"))
+        async with asyncio.timeout(5):
+            await group.changed(lambda: True)
+        assert not ends
+
+    asyncio.run(scenario())
+
+
 def test_silence_asks_for_a_sign_of_life():
     async def scenario() -> list[bool]:
-        clock, group = Clock(), Group()
+        clock, group = Clock(), group_of()
         stream = stream_of(clock, live=True, group=group)
         seen = []
         for now in (9.9, 10.0):
@@ -113,7 +197,7 @@ def test_silence_asks_for_a_sign_of_life():
 
 
 def test_fc84_tokens_that_a_parser_holds_back_do_not_hide_the_silence():
-    group = Group()
+    group = group_of()
     stream = stream_of(Clock(), live=True, group=group)
     stream.delta(Delta(request_id="r", attempt=0, text="", token_ids=(1, 2, 3), completion_tokens=3))
     stream.tick(10.0)
@@ -123,7 +207,7 @@ def test_fc84_tokens_that_a_parser_holds_back_do_not_hide_the_silence():
 def test_a_reader_that_lets_too_much_pile_up_is_cut_off_once():
     cut: list[float] = []
     clock = Clock()
-    group = Group()
+    group = group_of()
     stream = stream_of(clock, live=True, group=group)
     group.writing(lambda: cut.append(clock.now))
     stream.delta(delta("x" * 100))

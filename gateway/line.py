@@ -1,0 +1,29 @@
+"""The way of one streamed answer to its client: written at once while the client keeps up."""
+
+from __future__ import annotations
+
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+
+class Line:
+    """Writes pieces of a body as uvicorn's `send` does, but without a coroutine for each of them.
+
+    Only between the head of the answer and its last piece, which `send` writes.
+    """
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._write = cycle.transport.write
+        self.cut = cycle.transport.abort
+        """Ends the connection, whatever is still to be sent."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a piece can be written now; else `send` waits until the client has taken what came."""
+        cycle = self._cycle
+        return not (cycle.flow.write_paused or cycle.disconnected or cycle.response_complete)
+
+    def write(self, piece: bytes) -> None:
+        if self._cycle.chunked_encoding:
+            piece = b"%x\r\n%b\r\n" % (len(piece), piece)
+        self._write(piece)

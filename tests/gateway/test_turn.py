@@ -1,0 +1,29 @@
+"""One callback of the loop for all that a turn leaves to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.turn import Turn
+
+
+def test_the_actions_of_a_turn_run_in_order_by_one_callback_and_once():
+    planned: list[Callable[[], None]] = []
+    done: list[str] = []
+    turn = Turn(planned.append)
+    for name in ("a", "b"):
+        turn.finally_do(lambda name=name: done.append(name))
+    assert (len(planned), done) == (1, [])
+    planned.pop()()
+    assert (planned, done) == ([], ["a", "b"])
+
+
+def test_what_an_action_plans_is_done_in_the_next_turn():
+    planned: list[Callable[[], None]] = []
+    done: list[str] = []
+    turn = Turn(planned.append)
+    turn.finally_do(lambda: turn.finally_do(lambda: done.append("later")))
+    planned.pop()()
+    assert (len(planned), done) == (1, [])
+    planned.pop()()
+    assert done == ["later"]
