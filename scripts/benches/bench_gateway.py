@@ -1,92 +1,164 @@
-"""CPU seconds of the gateway for each streamed token, against a plain Starlette server.
+"""CPU of the gateway for each streamed token, against a plain Starlette server and LiteLLM's proxy.
 
-The server makes the same stream itself, without a worker. Streams are paced like a model's, so that
-each token is written alone. With --against, another checkout of this project takes the server's place.
+The Starlette server makes the same streams itself, without a worker. paced: each token is written alone, as
+a model's are; saturated: as fast as they come. litellm: the paced streams through its proxy, which stands
+before the Starlette server. first: what the way through gateway, ZeroMQ and worker adds to the first token,
+one request after the other. idle: memory of the gateway for streams that wait. Each server has the first
+core for itself. With --against, the gateway of another checkout takes Starlette's place.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
+import os
+import statistics
 import sys
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import psutil
-from measure import compare, machine
-from servers import BENCHES, Cluster, Processes, processes, wait_for_text
+from litellm_proxy import LITELLM, start_litellm
+from measure import interval, machine, pairs, report
+from raw_streams import Load, ask, cost, first_tokens_ms, request
+from servers import BENCHES, PATIENCE_S, Cluster, Processes, processes, wait_for_text
+
+PARTS = ("paced", "saturated", "litellm", "first", "idle")
+ENGINE = 'model = "m"\nengine = "fake"\nmax_num_seqs = {}'
+FIRST = 200
+"""First tokens in each measurement."""
+IDLE = 1000
+SERVER, OTHERS = {0}, set(range(1, os.cpu_count() or 1)) or {0}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--streams", type=int, default=64)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--streams", type=int, nargs="+", default=[64, 256])
     parser.add_argument("--tokens", type=int, default=100, help="in each stream")
-    parser.add_argument("--delay-ms", type=float, default=20.0, help="between two tokens of a stream")
-    parser.add_argument("--against", type=Path, help="the gateway of another checkout, instead of Starlette")
+    parser.add_argument("--delay-ms", type=float, default=20.0, help="between two tokens of a paced stream")
+    parser.add_argument("--against", type=Path, help="another checkout: paced and saturated only")
 
 
 def run(folder: Path, options: argparse.Namespace) -> None:
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, OTHERS)
+    print(machine())
     with processes() as owned:
-        engine = f'model = "m"\nengine = "fake"\nmax_num_seqs = {options.streams}'
-        ours = Cluster(folder, engine, owned)
-        name = "gateway / direct Starlette"
-        if options.against is None:
-            direct, direct_url = start_baseline(folder, options, owned)
+        bench = _Bench(folder, options, owned)
+        for part in options.parts:
+            if options.against is None or part in ("paced", "saturated"):
+                getattr(bench, part)()
+
+
+class _Bench:
+    """The parts, over one gateway of ours."""
+
+    def __init__(self, folder: Path, options: argparse.Namespace, owned: Processes) -> None:
+        self._folder = folder
+        self._options = options
+        self._owned = owned
+        self._ours = self._cluster("ours", max(options.streams))
+
+    def paced(self) -> None:
+        self._compare("paced", self._options.delay_ms)
+
+    def saturated(self) -> None:
+        self._compare("saturated", 0.0)
+
+    def _compare(self, name: str, delay_ms: float) -> None:
+        if self._options.against is None:
+            other_name, other = "direct Starlette", self._baseline(delay_ms, SERVER)
         else:
-            name = f"gateway / that of {options.against}"
-            source = options.against.resolve()
-            paths = {"PYTHONPATH": f"{source}:{source / 'deploy'}"}
-            other = Cluster(folder / "other", engine, owned, environ=paths)
-            direct, direct_url = other.gateway.pid, other.url
-        print(machine())
-        print(f"{options.streams} streams of {options.tokens} tokens, one each {options.delay_ms:g} ms")
-        compare(
-            name,
-            "us a token",
-            options.pairs,
-            lambda: cost(ours.gateway.pid, ours.url, options),
-            lambda: cost(direct, direct_url, options),
+            other_name = f"that of {self._options.against}"
+            source = self._options.against.resolve()
+            path = {"PYTHONPATH": f"{source}:{source / 'deploy'}"}
+            cluster = self._cluster(f"other-{name}", max(self._options.streams), path)
+            other = cluster.gateway.pid, cluster.url
+        for streams in self._options.streams:
+            load = Load(streams, self._options.tokens, delay_ms)
+            self._side_by_side(f"{name}, {streams} streams, gateway / {other_name}", load, *other)
+
+    def litellm(self) -> None:
+        backend_url = self._baseline(self._options.delay_ms, OTHERS)[1]
+        process, url = start_litellm(self._folder, backend_url, self._owned, SERVER)
+        for streams in self._options.streams:
+            load = Load(streams, self._options.tokens, self._options.delay_ms)
+            self._side_by_side(f"{streams} streams, gateway / {LITELLM}", load, process.pid, url)
+
+    def _side_by_side(self, name: str, load: Load, pid: int, url: str) -> None:
+        runs = []
+        for ours, other in pairs(
+            self._options.pairs,
+            lambda: cost(self._ours.gateway.pid, self._ours.url, load),
+            lambda: cost(pid, url, load),
+        ):
+            runs.append((ours, other))
+            told = " and ".join(f"{each.cpu_us:.3g} us at {each.tokens_per_s:.0f}/s" for each in runs[-1])
+            print(f"pair {len(runs)}: {told}", flush=True)
+        report(f"{name}, CPU a token", [ours.cpu_us / other.cpu_us for ours, other in runs], digits=3)
+        report(f"{name}, tokens/s", [ours.tokens_per_s / other.tokens_per_s for ours, other in runs])
+
+    def first(self) -> None:
+        url = self._baseline(0.0, SERVER)[1]
+        found = list(
+            pairs(
+                self._options.pairs,
+                lambda: first_tokens_ms(self._ours.url, FIRST),
+                lambda: first_tokens_ms(url, FIRST),
+            )
+        )
+        for name, place in (("p50", FIRST // 2), ("p99", FIRST * 99 // 100)):
+            added = [ours[place] - other[place] for ours, other in found]
+            whole = statistics.median(ours[place] for ours, _other in found)
+            low, high = interval(added)
+            print(
+                f"first token, {name}: {whole:.2f} ms, of it added to direct Starlette's: "
+                f"{statistics.median(added):.2f} ({low:.2f} to {high:.2f})",
+                flush=True,
+            )
+
+    def idle(self) -> None:
+        cluster = self._cluster("idle", IDLE)
+        asyncio.run(_wake_up(cluster.url))
+        gateway = psutil.Process(cluster.gateway.pid)
+        before = gateway.memory_info().rss
+        grown = asyncio.run(_hold(cluster.url, gateway)) - before
+        print(f"{IDLE} idle streams: {grown / 2**20:.1f} MiB, {grown / IDLE / 1024:.1f} KiB each", flush=True)
+
+    def _cluster(self, name: str, slots: int, environ: dict[str, str] | None = None) -> Cluster:
+        return Cluster(
+            self._folder / name,
+            ENGINE.format(slots),
+            self._owned,
+            gateway_cores=SERVER,
+            worker_cores=OTHERS,
+            environ=environ,
         )
 
-
-def start_baseline(folder: Path, options: argparse.Namespace, owned: Processes) -> tuple[int, str]:
-    url_file = folder / "baseline.url"
-    script = BENCHES / "baselines" / "starlette_sse.py"
-    delay_s = options.delay_ms / 1000
-    command = [sys.executable, "-P", str(script), str(url_file), str(options.tokens), str(delay_s)]
-    process = owned.start(command, cwd=folder)
-    return process.pid, wait_for_text(url_file, process)
+    def _baseline(self, delay_ms: float, cores: set[int]) -> tuple[int, str]:
+        url_file = self._folder / f"baseline-{delay_ms}-{min(cores)}.url"
+        script = BENCHES / "baselines" / "starlette_sse.py"
+        settings = [str(url_file), str(self._options.tokens), str(delay_ms / 1000)]
+        process = self._owned.start([sys.executable, "-P", str(script), *settings], cores, cwd=self._folder)
+        return process.pid, wait_for_text(url_file, process)
 
 
-def cost(pid: int, url: str, options: argparse.Namespace) -> float:
-    """Microseconds of CPU that the process needs for one token."""
-    process = psutil.Process(pid)
-    before = process.cpu_times()
-    tokens = asyncio.run(load(url, options))
-    after = process.cpu_times()
-    return ((after.user - before.user) + (after.system - before.system)) / tokens * 1e6
+async def _wake_up(url: str) -> None:
+    """What a process needs once is there after its first streams."""
+    for _ in range(20):
+        reader, writer = await ask(url, request())
+        await reader.read()
+        writer.close()
 
 
-async def load(url: str, options: argparse.Namespace) -> int:
-    """All streams at once; gives the tokens that came."""
-    script = {"tokens": [" word"], "repeat": options.tokens, "delay_ms": options.delay_ms}
-    message = {"role": "user", "content": "fake:" + json.dumps(script)}
-    body = json.dumps({"model": "m", "stream": True, "messages": [message]}).encode()
-    counts = await asyncio.gather(*(stream(url, body) for _ in range(options.streams)))
-    if min(counts) < options.tokens:
-        raise SystemExit(f"a stream brought {min(counts)} of {options.tokens} tokens")
-    return sum(counts)
-
-
-async def stream(url: str, body: bytes) -> int:
-    """One stream, read with as little effort as possible."""
-    address = urlsplit(url)
-    reader, writer = await asyncio.open_connection(address.hostname, address.port)
-    fields = f"host: x\r\nconnection: close\r\ncontent-length: {len(body)}"
-    writer.write(f"POST /v1/chat/completions HTTP/1.1\r\n{fields}\r\n\r\n".encode() + body)
-    answer = bytearray()
-    while data := await reader.read(65536):
-        answer += data
-    writer.close()
-    await writer.wait_closed()
-    return answer.count(b" word")
+async def _hold(url: str, process: psutil.Process) -> int:
+    """The memory of the process while it holds streams that have begun and wait for their first token."""
+    body = request(prefill_ms=10 * PATIENCE_S * 1000)
+    held = []
+    for _ in range(IDLE):
+        reader, writer = await ask(url, body)
+        await reader.readuntil(b"assistant")
+        held.append(writer)
+    size = process.memory_info().rss
+    for writer in held:
+        writer.close()
+    return size

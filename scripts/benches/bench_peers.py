@@ -16,22 +16,18 @@ import ctypes.util
 import itertools
 import json
 import signal
-import socket
 import statistics
 import subprocess
 import sys
-import time
-import venv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 from bench_decode import WORDS, embedded_folder
 from measure import interval, machine
-from servers import PATIENCE_S, Cluster, Processes, processes
+from servers import Cluster, Processes, environment, processes, start_peer
 from streams import Answer, Messages, ask, ask_all, speed
 
 PARTS = ("plain", "seeded", "mixed", "prefill", "prefix")
@@ -213,14 +209,14 @@ def essay(number: int, tokens: int, question: str = "What is it about?") -> Mess
     return [{"role": "user", "content": f"Text {number}: {text}. {question}"}]
 
 
-def start(folder: Path, environment: Path, owned: Processes) -> list[Server]:
+def start(folder: Path, peers: Path, owned: Processes) -> list[Server]:
     """Ours first."""
     model = embedded_folder()
     blas = {"LD_PRELOAD": library} if (library := ctypes.util.find_library("openblas")) else {}
     ours = Cluster(folder, ENGINE.format(model=json.dumps(str(model))), owned)
     lm = [sys.executable, "-m", "mlx_lm", "server", "--model", str(model)]
-    vllm = [str(environment_of(environment) / "bin" / "vllm-mlx"), "serve", str(model)]
-    vllm += ["--continuous-batching", "--max-num-seqs", "16"]
+    programs = environment(peers, ["--no-deps", VLLM_MLX], VLLM_MLX_NEEDS)
+    vllm = [str(programs / "vllm-mlx"), "serve", str(model), "--continuous-batching", "--max-num-seqs", "16"]
     return [
         Server("studiofleet", ours.url, "m"),
         peer("mlx_lm.server", str(model), lm, blas, owned, folder),
@@ -228,40 +224,10 @@ def start(folder: Path, environment: Path, owned: Processes) -> list[Server]:
     ]
 
 
-def environment_of(folder: Path) -> Path:
-    """Made at the first use; about 400 MB."""
-    if not (folder / "made").exists():
-        print(f"installing {VLLM_MLX} into {folder}", flush=True)
-        venv.create(folder, with_pip=True, clear=True)
-        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"]
-        subprocess.run([*pip, "--no-deps", VLLM_MLX], check=True)
-        subprocess.run([*pip, *VLLM_MLX_NEEDS], check=True)
-        (folder / "made").touch()
-    return folder
-
-
 def peer(
     name: str, model: str, command: list[str], environ: dict[str, str], owned: Processes, folder: Path
 ) -> Server:
     """Starts it and waits until it answers."""
-    port = free_port()
-    with (folder / f"{name}.log").open("wb") as log:
-        arguments = [*command, "--host", "127.0.0.1", "--port", str(port)]
-        process = owned.start(arguments, environ={**environ, "HF_HUB_OFFLINE": "1"}, stdout=log, stderr=log)
-    url = f"http://127.0.0.1:{port}"
-    deadline = time.monotonic() + 3 * PATIENCE_S
-    while True:
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit(f"{name} does not start:\n{(folder / f'{name}.log').read_text()[-2000:]}")
-        try:
-            if httpx.get(f"{url}/v1/models").status_code == 200:
-                process.send_signal(signal.SIGSTOP)
-                return Server(name, url, model, process)
-        except httpx.HTTPError:
-            time.sleep(0.2)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    process, url = start_peer(name, command, {**environ, "HF_HUB_OFFLINE": "1"}, owned, folder)
+    process.send_signal(signal.SIGSTOP)
+    return Server(name, url, model, process)

@@ -5,24 +5,30 @@ from __future__ import annotations
 import os
 import platform
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
-def compare(name: str, unit: str, pairs: int, ours: Callable[[], float], other: Callable[[], float]) -> float:
-    """Prints the pairs and the median ratio of ours to the other with its interval, and gives the median.
-
-    Who goes first alternates; a pair before the first warms both up.
-    """
-    ratios = []
-    for pair in range(-1, pairs):
+def pairs(count: int, ours: Callable[[], T], other: Callable[[], T]) -> Iterator[tuple[T, T]]:
+    """What both give, so many times. Who goes first alternates; a pair before the first warms both up."""
+    for pair in range(-1, count):
         if pair % 2:
             our_value, other_value = ours(), other()
         else:
             other_value, our_value = other(), ours()
         if pair >= 0:
-            ratios.append(our_value / other_value)
-            print(f"pair {pair + 1}: {our_value:.3g} and {other_value:.3g} {unit}", flush=True)
+            yield our_value, other_value
+
+
+def compare(name: str, unit: str, count: int, ours: Callable[[], float], other: Callable[[], float]) -> float:
+    """Prints the pairs and the median ratio of ours to the other with its interval, and gives the median."""
+    ratios = []
+    for our_value, other_value in pairs(count, ours, other):
+        ratios.append(our_value / other_value)
+        print(f"pair {len(ratios)}: {our_value:.3g} and {other_value:.3g} {unit}", flush=True)
     return report(name, ratios)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+import venv
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,3 +106,50 @@ def wait_for_text(path: Path, process: subprocess.Popen[bytes]) -> str:
             raise SystemExit(f"a server did not start: {process.args}")
         time.sleep(0.05)
     return path.read_text().strip()
+
+
+def environment(folder: Path, *packages: Sequence[str]) -> Path:
+    """The folder of the programs of a virtual environment, made at the first use by these calls of pip."""
+    programs = folder / "bin"
+    if not (folder / "made").exists():
+        print(f"installing into {folder}", flush=True)
+        venv.create(folder, with_pip=True, clear=True)
+        for each in packages:
+            subprocess.run([str(programs / "python"), "-m", "pip", "install", "--quiet", *each], check=True)
+        (folder / "made").touch()
+    return programs
+
+
+def start_peer(
+    name: str,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    owned: Processes,
+    folder: Path,
+    cores: set[int] | None = None,
+) -> tuple[subprocess.Popen[bytes], str]:
+    """Another project's server and its URL, once it answers."""
+    port = _free_port()
+    with (folder / f"{name}.log").open("wb") as log:
+        arguments = [*command, "--host", "127.0.0.1", "--port", str(port)]
+        process = owned.start(arguments, cores, environ, stdout=log, stderr=log)
+    url = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + 3 * PATIENCE_S
+    while not _answers(url):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"{name} does not start:\n{(folder / f'{name}.log').read_text()[-2000:]}")
+        time.sleep(0.2)
+    return process, url
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/v1/models").status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
