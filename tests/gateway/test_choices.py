@@ -18,6 +18,7 @@ class BrokenCluster:
 
     def __init__(self) -> None:
         self.in_hand: set[str] = set()
+        self.turn = None
 
     def open(self, request: Any, *_args: Any, **_settings: Any) -> None:
         self.in_hand.add(request.request_id)

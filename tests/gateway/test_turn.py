@@ -11,8 +11,8 @@ def test_the_actions_of_a_turn_run_in_order_by_one_callback_and_once():
     planned: list[Callable[[], None]] = []
     done: list[str] = []
     turn = Turn(planned.append)
-    for name in ("a", "b"):
-        turn.finally_do(lambda name=name: done.append(name))
+    turn.finally_do(lambda: done.append("a"))
+    turn.finally_do(lambda: done.append("b"))
     assert (len(planned), done) == (1, [])
     planned.pop()()
     assert (planned, done) == ([], ["a", "b"])
