@@ -26,6 +26,9 @@ from gateway.client import Wire
 from gateway.cluster import Cluster
 from gateway.connection import Connection, end_overdue
 from gateway.patience import KEEP_ALIVE_S
+from gateway.secured import Secured
+from gateway.tls import Tls
+from gateway.watch import Watched
 from protocol import logs
 from protocol.addresses import LOCAL, SUPERVISOR, AddressError, Home
 from protocol.config import ClusterConfig, GatewayConfig
@@ -33,9 +36,11 @@ from protocol.config_errors import ConfigError
 from protocol.configfile import read_config
 from protocol.errors import ClusterError, ErrorCode
 from protocol.folders import leave_socket_folder
-from protocol.keys import KeyFileError, read_admin_key
+from protocol.keyfiles import KeyFileError
+from protocol.keys import read_admin_key
 from protocol.locks import is_locked
 from protocol.states import ExitCode
+from protocol.wire_keys import allowed_path, read_allowed
 
 logger = logging.getLogger("gateway")
 
@@ -71,13 +76,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gateway = cluster_config.gateway_named(options.id)
         logs.set_up(cluster_config.log, gateway.id, home.log(gateway.id))
         logging.getLogger("uvicorn").setLevel(logging.ERROR)
+        tls = Tls.of(gateway)
         listener = bind_http(gateway)
         wire = bind_wire(gateway, home, cluster_config)
     except (ConfigError, AddressError, StartError) as error:
         sys.stderr.write(f"cluster-gateway: {error}\n")
         return ExitCode.MISCONFIGURED
     try:
-        asyncio.run(_Gateway(cluster_config, gateway, home, options.config).serve(listener, wire))
+        asyncio.run(_Gateway(cluster_config, gateway, home, options.config, tls).serve(listener, wire))
     except Exception:
         logger.exception("the gateway failed")
         return ExitCode.FAULT
@@ -94,18 +100,22 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 class _Gateway:
     """The life of the process, on its event loop."""
 
-    def __init__(self, cluster_config: ClusterConfig, gateway: GatewayConfig, home: Home, path: Path) -> None:
+    def __init__(
+        self, cluster_config: ClusterConfig, gateway: GatewayConfig, home: Home, path: Path, tls: Tls | None
+    ) -> None:
         self._config = cluster_config
         self._gateway = gateway
         self._url_file = home.http_url(gateway.id)
         self._home = home
         self._path = path
+        self._tls = tls
         self._key = AdminKey()
+        self._allowed = Watched(allowed_path(home))
         self._stop = asyncio.Event()
 
     async def serve(self, listener: socket.socket, wire: Wire) -> None:
         cluster = Cluster(self._config, self._gateway.id, wire)
-        cluster.url = url_of(listener)
+        cluster.url = url_of(listener, "http" if self._tls is None else "https")
         self._read_home(cluster)
         self._look_on(cluster)
         server = self._server(cluster)
@@ -114,7 +124,7 @@ class _Gateway:
         try:
             await _until(lambda: server.started or serving.done())
             self._url_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._url_file.write_text(cluster.url + "\n")
+            self._tell_url(cluster)
             logger.info("gateway %s serves %s", self._gateway.id, cluster.url)
             _sweep(server)
             _spare_the_collector()
@@ -139,9 +149,10 @@ class _Gateway:
         limits = msgspec.structs.replace(limits, max_connections=most)
         actions = Admin(cluster, limits, self._key, lambda: self._reload(cluster))
         app = make_app(cluster, self._config, limits, actions, lambda: len(server.server_state.connections))
+        protocols = functools.partial(Connection, limits) if self._tls is None else Secured(self._tls, limits)
         settings = uvicorn.Config(
             app,
-            http=cast("type[asyncio.Protocol]", functools.partial(Connection, limits)),
+            http=cast("type[asyncio.Protocol]", protocols),
             loop="asyncio",
             ws="none",
             lifespan="off",
@@ -190,6 +201,7 @@ class _Gateway:
     def _read_home(self, cluster: Cluster) -> None:
         """The admin key, and which workers nobody will start."""
         self._look_for_supervisor(cluster)
+        self._read_allowed(cluster)
         cluster.mark_down(path.stem for path in self._home.run.glob("*.down"))
         try:
             self._key.take(read_admin_key(self._home))
@@ -197,10 +209,32 @@ class _Gateway:
             self._key.lack(str(error))
             logger.info("nobody may act on this gateway over HTTP: %s", error)
 
+    def _tell_url(self, cluster: Cluster) -> None:
+        """And of TLS the certificate, by which clusterctl knows that it is this gateway which answers."""
+        lines = [cluster.url] if self._tls is None else [cluster.url, self._tls.fingerprint]
+        self._url_file.write_text("".join(f"{line}\n" for line in lines))
+
+    def _look_for_certificate(self, cluster: Cluster) -> None:
+        try:
+            if self._tls is not None and self._tls.was_renewed():
+                self._tell_url(cluster)
+                logger.info("the certificate was renewed; new connections get it")
+        except StartError as error:
+            logger.error("the certificate was not taken anew, the old one stays: %s", error)
+
+    def _read_allowed(self, cluster: Cluster) -> None:
+        try:
+            cluster.allow(read_allowed(self._home))
+        except KeyFileError as error:
+            logger.error("who may come over tcp was not read again, the old list holds: %s", error)
+
     def _look_on(self, cluster: Cluster) -> None:
-        """Now and from now on: which workers nobody would start again."""
+        """Now and from now on: which workers nobody would start again, and which may come."""
         asyncio.get_running_loop().call_later(_SWEEP_S, self._look_on, cluster)
         self._look_for_supervisor(cluster)
+        self._look_for_certificate(cluster)
+        if self._allowed.has_changed():
+            self._read_allowed(cluster)
 
     def _look_for_supervisor(self, cluster: Cluster) -> None:
         """Everyone holds a lock for life: the supervisor, and each worker."""

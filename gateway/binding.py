@@ -11,9 +11,11 @@ from pathlib import Path
 import zmq
 
 from gateway.client import Wire
-from protocol.addresses import Home, endpoint, split_http
+from protocol.addresses import Home, endpoint, is_tcp, split_http
 from protocol.config import ClusterConfig, GatewayConfig
 from protocol.folders import private_folder, socket_folder
+from protocol.keyfiles import KeyFileError
+from protocol.wire_keys import read_wire_secret
 
 logger = logging.getLogger(__name__)
 
@@ -62,17 +64,28 @@ def bind_http(gateway: GatewayConfig) -> socket.socket:
 def bind_wire(gateway: GatewayConfig, home: Home, cluster_config: ClusterConfig) -> Wire:
     """The socket for workers. Raises `StartError` and `AddressError`."""
     endpoints = [endpoint(listen, gateway.id, home) for listen in gateway.listen]
+    secret = _wire_secret(gateway, home)
     private_folder(home.run)
     if "ipc" in gateway.listen:
         socket_folder(home)
         _refuse_if_served(home.socket(gateway.id), gateway.id)
     try:
-        return Wire(endpoints, cluster_config.heartbeat.interval_s)
+        return Wire(endpoints, cluster_config.heartbeat.interval_s, secret)
     except zmq.ZMQError as error:
         raise StartError(
             f"{' and '.join(endpoints)} cannot be bound ({error}); stop the process that has it,"
             f" or choose another address to listen on for the gateway {gateway.id!r}"
         ) from error
+
+
+def _wire_secret(gateway: GatewayConfig, home: Home) -> str:
+    """The key for what is reached over tcp; empty where nothing is, or it is to be open."""
+    if gateway.insecure_tcp or not any(is_tcp(listen) for listen in gateway.listen):
+        return ""
+    try:
+        return read_wire_secret(home, gateway.id)
+    except KeyFileError as error:
+        raise StartError(str(error)) from error
 
 
 def _refuse_if_served(path: Path, gateway_id: str) -> None:
@@ -85,7 +98,7 @@ def _refuse_if_served(path: Path, gateway_id: str) -> None:
             )
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, scheme: str = "http") -> str:
     """The base URL of what listens there."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

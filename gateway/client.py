@@ -11,9 +11,12 @@ import logging
 from collections.abc import Callable, Iterable
 
 import zmq
+from zmq.utils.monitor import parse_monitor_message
 
 from gateway.flight import Sent
+from gateway.guard import Guard
 from gateway.membership import Membership
+from gateway.zap import Zap, key_of, secure
 from protocol import codec
 from protocol.codec import MAX_MESSAGE_BYTES, FrameError
 from protocol.messages import GatewayMessage
@@ -49,20 +52,29 @@ def _descriptor(socket: zmq.Socket[bytes]) -> int:
 class Wire:
     """Owns the ROUTER socket and its monitor. The `Transport` of everything pure."""
 
-    def __init__(self, endpoints: Iterable[str], ping_interval_s: float) -> None:
-        """Bind all endpoints. Raises `zmq.ZMQError` when one is taken."""
+    def __init__(self, endpoints: Iterable[str], ping_interval_s: float, secret: str = "") -> None:
+        """Bind all endpoints; with a `secret` key, tcp is encrypted and guarded.
+
+        Raises `zmq.ZMQError` when one is taken.
+        """
         self._ping_interval_s = ping_interval_s
+        self.guard = Guard()
         self._context = zmq.Context(io_threads=1)
+        self._zap = Zap(self._context, self.guard) if secret else None
         self._socket = self._context.socket(zmq.ROUTER)
         for option, value in _OPTIONS.items():
             self._socket.setsockopt(option, value)
         try:
-            for endpoint in endpoints:
+            for endpoint in sorted(endpoints):  # ipc before tcp, whose options it must not get
+                if secret and endpoint.startswith("tcp:"):
+                    secure(self._socket, secret)
                 self._socket.bind(endpoint)
         except zmq.ZMQError:
             self._context.destroy(linger=0)
             raise
-        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._monitor = self._socket.get_monitor_socket(
+            zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+        )
         self._membership: Membership
         self._also_tick: Callable[[float], None]
         self._started = False
@@ -77,6 +89,8 @@ class Wire:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(_descriptor(self._socket), self._drain)
         self._loop.add_reader(_descriptor(self._monitor), self._disconnections)
+        if self._zap is not None:
+            self._zap.start(self._loop)
         self._ticks = self._loop.call_later(_TICK_S, self._tick)
         self._pings = self._loop.call_later(self._ping_interval_s, self._ping)
 
@@ -86,6 +100,8 @@ class Wire:
             self._pings.cancel()
             self._loop.remove_reader(_descriptor(self._socket))
             self._loop.remove_reader(_descriptor(self._monitor))
+            if self._zap is not None:
+                self._zap.stop()
         self._socket.disable_monitor()
         self._context.destroy(linger=linger_ms)
 
@@ -110,14 +126,20 @@ class Wire:
     def _drain(self) -> None:
         self._look_planned = False
         for _ in range(_BATCH):
+            key = ""
             try:
-                connection, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                if self._zap is None:
+                    connection, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                else:
+                    parts = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                    key = key_of(parts[-1])
+                    connection, *frames = [part.bytes for part in parts]
             except zmq.Again:
                 return
-            self._receive(connection, frames)
+            self._receive(connection, frames, key)
         self._look_soon()
 
-    def _receive(self, connection: bytes, frames: list[bytes]) -> None:
+    def _receive(self, connection: bytes, frames: list[bytes], key: str) -> None:
         now = self._loop.time()
         try:
             message, _parts = codec.decode(frames)
@@ -127,7 +149,7 @@ class Wire:
             self._membership.malformed(connection, now)
             return
         try:
-            self._membership.receive(connection, message, now)
+            self._membership.receive(connection, message, now, key)
         except Exception:  # one bad message must not end the loop that serves all
             logger.exception("a %s could not be handled", type(message).__name__)
 
@@ -138,13 +160,29 @@ class Wire:
         """Some peer is gone; which one, only a send to each tells."""
         seen = False
         while int(self._monitor.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-            self._monitor.recv_multipart(zmq.NOBLOCK)
+            event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
+            if event["event"] == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+                self._handshake_failed(int(event["value"]))
             seen = True
         if seen:
             self._membership.ping(self._loop.time())
 
+    def _handshake_failed(self, fault: int) -> None:
+        if self._zap is not None and fault == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
+            why = "it does not encrypt; give it keys: docs/operations.md, workers of other machines"
+        elif self._zap is not None and fault == zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC:
+            why = "it expects another key of this gateway; on its machine: clusterctl worker-key pin"
+        elif fault == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
+            why = "it encrypts, and insecure_tcp is set here; set it on both machines, or on none"
+        else:
+            why = f"it does not speak as a worker does (fault {fault:#x})"
+        if self.guard.should_name(why, self._loop.time()):
+            logger.warning("a worker could not connect: %s", why)
+
     def _tick(self) -> None:
         self._ticks = self._loop.call_later(_TICK_S, self._tick)
+        if self._zap is not None:
+            self._zap.look()
         self._drain()
         self._disconnections()
         now = self._loop.time()

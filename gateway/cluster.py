@@ -24,6 +24,7 @@ from protocol.config import ClusterConfig
 from protocol.errors import ClusterError, ErrorCode
 from protocol.messages import GatewayMessage, Generate, Tokenize
 from protocol.states import WorkerState
+from protocol.wire_keys import AllowList
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Cluster:
         self.catalog.rules = config.models
         self.dispatcher = Dispatcher(config, self.registry, self.catalog, wire, rng)
         self._membership = Membership(gateway_id, self.registry, self.catalog, self.dispatcher, wire)
+        self._membership.guard = wire.guard
         self._transport = wire
         self.stopping = False
         self.url = ""
@@ -59,6 +61,10 @@ class Cluster:
         """The configuration was read again: workers and names of models count from now on."""
         self.catalog.configure(config.workers, self._clock())
         self.catalog.rules = config.models
+
+    def allow(self, allowed: AllowList) -> None:
+        """These workers, and only these, may come over tcp."""
+        self._membership.allow(allowed, self._clock())
 
     def mark_unattended(self, worker_ids: Iterable[str]) -> None:
         """These, and only these, neither run nor have a supervisor: requests do not wait for them."""

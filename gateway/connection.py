@@ -38,6 +38,8 @@ _SPARE_CONNECTIONS = 32
 """Above the limit so many are still told why they are not served, and asked for the gateway's health."""
 _ASKED_AFTER = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Seconds, and how often; the second is the first one's name on macOS."""
+_MAX_UNSENT_BYTES = 64 * 1024
+"""An answer waits when so much is unsent, as on a plain connection; asyncio's TLS takes eight times that."""
 _UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
 
 
@@ -56,6 +58,8 @@ class Connection(HttpToolsProtocol):
     def __init__(self, limits: LimitsConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._limits = limits
+        self.beneath: asyncio.Transport | None = None
+        """What carries this connection, where that is encrypted."""
         self._patience = Patience(limits, self.loop.time())
         self._answering: RequestResponseCycle | None = None
         self._requests = 0
@@ -72,6 +76,8 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         with contextlib.suppress(OSError):  # gone already, as macOS tells here
             ask_after(transport.get_extra_info("socket"))
+        if self.beneath is not None:
+            transport.set_write_buffer_limits(_MAX_UNSENT_BYTES)
         surplus = len(self.connections) - self._limits.max_connections
         if surplus <= 0:
             return
@@ -87,24 +93,36 @@ class Connection(HttpToolsProtocol):
         return self._phase() is not Phase.ANSWER and not self.transport.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        super().connection_lost(exc)
+
+    def _leave(self) -> None:
+        """What is answered, or waits for that, has nobody to hear it."""
         waiting = [cycle for cycle, _app in self.pipeline]
         if self._answering is not None and not self._answering.response_complete:
             waiting.append(self._answering)
         for cycle in waiting:
             cycle.disconnected = True
             cycle.message_event.set()
-        super().connection_lost(exc)
 
     def end_if_overdue(self, now: float) -> None:
         """Asked about twice a second."""
-        standing = Standing(self._phase(), self._requests, self.transport.get_write_buffer_size())
+        standing = Standing(self._phase(), self._requests, self._unsent())
         if not self._patience.is_over(now, standing):
             return
-        if standing.phase is Phase.HEAD and standing.requests and not standing.unsent:
+        is_told = self.transport.is_closing() or standing.unsent
+        if standing.phase is Phase.HEAD and standing.requests and not is_told:
             message = f"the head of the request did not arrive within {self._limits.body_timeout_s:g} s"
             self._refuse(ClusterError(ErrorCode.REQUEST_TIMEOUT, message))
         else:
-            self.transport.abort()
+            (self.beneath or self.transport).abort()
+
+    def _unsent(self) -> int:
+        """Bytes that the system has not taken yet."""
+        if self.beneath is None:
+            return self.transport.get_write_buffer_size()
+        own = 0 if self.transport.is_closing() else self.transport.get_write_buffer_size()
+        return own + self.beneath.get_write_buffer_size()
 
     def _phase(self) -> Phase:
         if self.cycle is not None and not self.cycle.response_complete:
@@ -170,10 +188,9 @@ class Connection(HttpToolsProtocol):
             or self._answering.response_complete
             or not self._answering.response_started
         ):
-            request_id = f"req-{secrets.token_hex(12)}"
-            logger.info("request %s: %s", request_id, error.message)
-            self.transport.write(_whole_answer(error, request_id, self.server_state.default_headers))
+            self.transport.write(whole_answer(error, self.server_state.default_headers))
         self.transport.close()
+        self._leave()  # over TLS, it takes the client's word or some time until the connection is lost
 
 
 def end_overdue(connections: Iterable[asyncio.Protocol], now: float) -> None:
@@ -201,7 +218,10 @@ async def _send_without_chunks(cycle: RequestResponseCycle, send: Send, message:
     await send(message)
 
 
-def _whole_answer(error: ClusterError, request_id: str, headers: list[tuple[bytes, bytes]]) -> bytes:
+def whole_answer(error: ClusterError, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """The bytes of an answer to what never became a request; it has an id, as in the log."""
+    request_id = f"req-{secrets.token_hex(12)}"
+    logger.info("request %s: %s", request_id, error.message)
     answer = render(error)
     name = request_id.encode()
     ids = [(b"x-request-id", name), (b"request-id", name), (b"connection", b"close")]

@@ -11,8 +11,9 @@ import math
 from gateway.catalog import Catalog
 from gateway.dispatch import Dispatcher
 from gateway.flight import Sent, Transport
+from gateway.guard import Guard
 from gateway.questions import Questions
-from gateway.registry import Registry
+from gateway.registry import Registry, WorkerView
 from protocol.messages import (
     PROTOCOL_VERSION,
     Abort,
@@ -32,6 +33,7 @@ from protocol.messages import (
     Welcome,
     WhoAreYou,
 )
+from protocol.wire_keys import AllowList
 
 FORGET_LOST_S = 300.0
 """A lost worker that the configuration does not name is remembered so long: it may be restarting."""
@@ -57,20 +59,29 @@ class Membership:
         self._catalog = catalog
         self._dispatcher = dispatcher
         self._transport = transport
+        self.guard = Guard()
         self.questions = Questions(registry, catalog, transport, dispatcher.orders)
         self.ignored = 0
         """Messages of kinds that this version does not know, or that gateways do not take."""
 
-    def receive(self, connection: bytes, message: AnyMessage | Unknown, now: float) -> None:
+    def receive(self, connection: bytes, message: AnyMessage | Unknown, now: float, key: str = "") -> None:
+        """`key` is the one with which the sender came; empty for a peer of this machine."""
         if isinstance(message, Hello):
-            self._hello(connection, message, now)
+            self._hello(connection, message, now, key)
             return
         worker = self._registry.at(connection)
         if worker is None:
-            if self._registry.strangers.should_ask(connection, now):
+            if self.guard.knows(key) and self._registry.strangers.should_ask(connection, now):
                 self._transport.send(connection, WhoAreYou(gateway_id=self._gateway_id))
-            return
-        self._registry.heard(connection, now)
+        elif worker.key != key:
+            # ZeroMQ lets a peer choose its connection's name, that of one which has just closed, too.
+            self.lost(connection, now, "somebody else speaks on its connection")
+        else:
+            self._registry.heard(connection, now)
+            self._heard(worker, message, now)
+
+    def _heard(self, worker: WorkerView, message: AnyMessage | Unknown, now: float) -> None:
+        connection = worker.connection
         match message:
             case Deltas():
                 self._dispatcher.deltas(connection, message)
@@ -90,9 +101,11 @@ class Membership:
                 self.ignored += 1
                 logger.debug("ignored a message of kind %s", type(message).__name__)
 
-    def _hello(self, connection: bytes, hello: Hello, now: float) -> None:
-        self._look_for_newer(hello, now)
-        refused = self._registry.refusal(connection, hello) or self._no_room(hello)
+    def _hello(self, connection: bytes, hello: Hello, now: float, key: str) -> None:
+        refused = self.guard.refusal(key, hello.worker_id)
+        if not refused:
+            self._look_for_newer(hello, now)
+            refused = self._registry.refusal(connection, hello) or self._no_room(hello)
         welcome = Welcome(gateway_id=self._gateway_id, protocol=PROTOCOL_VERSION, refused=refused)
         if refused:
             self._refuse(connection, hello.worker_id, refused, now)
@@ -105,7 +118,7 @@ class Membership:
             logger.info(
                 "worker %s (%s, pid %d) serves %s", hello.worker_id, hello.node, hello.pid, hello.card.name
             )
-        self._registry.hello(connection, hello, now)
+        self._registry.hello(connection, hello, now, key)
         self._transport.send(connection, welcome)
         self._dispatcher.pump(now)
 
@@ -151,6 +164,17 @@ class Membership:
         self._registry.strangers.refuse(older, now)
         same = view is not None and view.incarnation == hello.incarnation
         self._leave(older, now, died=not same, why="it connected again" if same else "a newer process came")
+
+    def allow(self, allowed: AllowList, now: float) -> None:
+        """These, and only these, may come over tcp from now on; who may not any more is left."""
+        self.guard.allowed = allowed
+        for view in list(self._registry.views()):
+            if not view.connection or not (why := self.guard.refusal(view.key, view.worker_id)):
+                continue
+            welcome = Welcome(gateway_id=self._gateway_id, protocol=PROTOCOL_VERSION, refused=why)
+            self._transport.send(view.connection, welcome)
+            self._registry.strangers.refused(view.worker_id, why)
+            self._drop(view.connection, now, died=False, why="its key was revoked")
 
     def lost(self, connection: bytes, now: float, why: str) -> None:
         """The peer is gone. Idempotent."""

@@ -33,6 +33,8 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str
     node: str
     pid: int
+    key: str = ""
+    """The public key with which it came; empty on this machine."""
     card: ModelCard
     capacity: Capacity
     state: str
@@ -133,7 +135,7 @@ class Registry:
             return f"a newer process of worker {hello.worker_id!r} is registered; stop this one"
         return other_model(hello, self._workers.values())
 
-    def hello(self, connection: bytes, hello: Hello, now: float) -> None:
+    def hello(self, connection: bytes, hello: Hello, now: float, key: str = "") -> None:
         """Take the worker, or its new card. An older connection must have left before."""
         known = self._workers.get(hello.worker_id)
         same = known is not None and known.incarnation == hello.incarnation
@@ -146,6 +148,7 @@ class Registry:
             incarnation=hello.incarnation,
             node=hello.node,
             pid=hello.pid,
+            key=key,
             card=hello.card,
             capacity=hello.capacity,
             state=hello.state,

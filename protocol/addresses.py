@@ -111,11 +111,16 @@ def endpoint(listen: str, gateway_id: str, home: Home) -> str:
     return listen
 
 
+def is_tcp(listen: str) -> bool:
+    """Whether that `listen` entry, or endpoint, is reached over the network."""
+    return listen.startswith("tcp:")
+
+
 def tcp_host(listen: str) -> str:
     """The host of `tcp://host:port`. Raises `AddressError` when it is not of that form."""
     match = re.fullmatch(r"tcp://(\[[0-9a-fA-F:]+\]|[^:/\s]+):(\d{1,5})", listen)
     if match is None or not 0 < int(match[2]) < 65536:
-        raise AddressError(f'{listen!r} is no address: write "ipc" or "tcp://127.0.0.1:PORT"')
+        raise AddressError(f'{listen!r} is no address: write "ipc" or "tcp://ADDRESS:PORT"')
     return match[1]
 
 

@@ -18,6 +18,8 @@ from protocol.values import Count, Id, Name, NotNegative
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 
+FileName = Annotated[str, msgspec.Meta(min_length=1)]
+
 EMBEDDED = "embedded"
 """The model name that stands for the small model which the project brings along."""
 
@@ -33,7 +35,13 @@ class GatewayConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     http: str
     """Where clients connect: HOST:PORT."""
     listen: tuple[str, ...] = ("ipc",)
-    """Where workers connect: `ipc`, or `tcp://127.0.0.1:PORT`."""
+    """Where workers connect: `ipc`, or `tcp://ADDRESS:PORT`, encrypted, for those with a key."""
+    insecure_tcp: bool = False
+    """Take workers over tcp without encryption and keys: whoever reaches the address can be one."""
+    tls_cert: FileName | None = None
+    """A file with the certificate, in PEM, and those that vouch for it: clients are served over HTTPS."""
+    tls_key: FileName | None = None
+    """The file of its private key, for its owner alone."""
     allow_fake: bool = False
     """Accept fake workers although the endpoint is open beyond this machine."""
     open_without_keys: bool = False
@@ -53,7 +61,7 @@ class WorkerConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     engine: str = "batched"
     """`batched`, `serial`, `fake`, or `package.module:Class`."""
     engine_options: dict[str, Any] = {}
-    adapter: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    adapter: FileName | None = None
     """A folder that `mlx_lm.lora` wrote for the model."""
     max_num_seqs: Count | None = None
     """Requests that are computed together. Default: 8; the engine `serial` takes one."""

@@ -88,20 +88,18 @@ def _check_gateway(gateway: GatewayConfig, config: ClusterConfig) -> None:
         raise ConfigError(f"{where}: http: {error}") from error
     if not is_loopback(host):
         _check_open(gateway, config, where)
+    if (gateway.tls_cert is None) != (gateway.tls_key is None):
+        lacking = "tls_key" if gateway.tls_key is None else "tls_cert"
+        raise ConfigError(f"{where}: {lacking} is missing: a certificate and its key go together")
     if not gateway.listen:
         raise ConfigError(f'{where}: listen is empty, so no worker could connect; write listen = ["ipc"]')
     for listen in gateway.listen:
         if listen == "ipc":
             continue
         try:
-            host = tcp_host(listen)
+            tcp_host(listen)
         except AddressError as error:
             raise ConfigError(f"{where}: listen: {error}") from error
-        if not is_loopback(host):
-            raise ConfigError(
-                f"{where}: listen: {listen!r} is reached by other machines; encrypted transport is not"
-                ' available in this version, so only "ipc" and tcp on 127.0.0.1 are taken'
-            )
 
 
 def _check_open(gateway: GatewayConfig, config: ClusterConfig, where: str) -> None:

@@ -17,6 +17,7 @@ from protocol.config import ClusterConfig, LogConfig, WorkerConfig
 from protocol.config_errors import ConfigError
 from protocol.configfile import read_config
 from protocol.folders import leave_socket_folder, private_folder, socket_folder
+from protocol.keyfiles import KeyFileError
 from protocol.locks import LockHeldError, locked
 from protocol.states import ExitCode
 from worker.engine.load import make_engine
@@ -33,7 +34,7 @@ def main() -> None:
     logs.set_up(LogConfig(), arguments.id, home.log(arguments.id))
     try:
         code = _run(arguments.config, arguments.id, home)
-    except (ConfigError, AddressError, LockHeldError, OSError) as error:
+    except (ConfigError, AddressError, KeyFileError, LockHeldError, OSError) as error:
         logger.error("worker %s cannot start: %s", arguments.id, error)
         code = ExitCode.MISCONFIGURED
     except _StoppedError:

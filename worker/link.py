@@ -7,6 +7,7 @@ send and at each tick.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections import deque
@@ -18,6 +19,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from protocol.codec import MAX_MESSAGE_BYTES, FrameError, decode, encode
 from protocol.messages import AnyMessage, Heartbeat, Message, Unknown
+from worker.dialing import Dial, why_refused
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +29,12 @@ STUCK_S = 5.0
 OUTBOX_MESSAGES = 4096
 READS_A_TURN = 256
 START_JITTER_S = 0.2
+REDIAL_S = 2.0
+HANDSHAKE_FAILED = (
+    zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+    | zmq.Event.HANDSHAKE_FAILED_AUTH
+)
 _OPTIONS = {
     zmq.IMMEDIATE: 1,  # nothing queues for a gateway that is not there
     zmq.LINGER: 0,
@@ -63,12 +71,16 @@ class Peer(Protocol):
 class Link:
     """Owns the socket and its monitor; lives on the event loop."""
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], gateway: str, endpoint: str, peer: Peer
-    ) -> None:
-        self.gateway = gateway
-        self._endpoint = endpoint
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], dial: Dial, peer: Peer) -> None:
+        self.gateway = dial.gateway
+        self._dial = dial
+        self._endpoint = dial.endpoint
         self._peer = peer
+        self._redial: asyncio.TimerHandle | None = None
+        self._failed_handshakes = 0
+        """Since the last one that did not."""
+        self._refusal = ""
+        """Why, as it was logged."""
         self._loop = asyncio.get_running_loop()
         self._outbox: deque[list[bytes]] = deque()
         self._full_since: float | None = None
@@ -78,9 +90,13 @@ class Link:
         self._socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
         for option, value in _OPTIONS.items():
             self._socket.setsockopt(option, value)
+        if dial.curve is not None:
+            self._socket.setsockopt(zmq.CURVE_SECRETKEY, dial.curve.secret.encode())
+            self._socket.setsockopt(zmq.CURVE_PUBLICKEY, dial.curve.public.encode())
+            self._socket.setsockopt(zmq.CURVE_SERVERKEY, dial.curve.gateway.encode())
         jitter = random.random()  # noqa: S311 (spreads a fleet's reconnects, keeps no secret)
         self._socket.setsockopt(zmq.RECONNECT_IVL, 100 + int(100 * jitter))
-        events = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
+        events = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED | HANDSHAKE_FAILED
         self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(events)
         self._loop.add_reader(self._monitor, self._look)
         self._loop.add_reader(self._socket, self._look)
@@ -108,6 +124,7 @@ class Link:
 
     def close(self, linger_ms: int) -> None:
         self._timer.cancel()
+        self._cancel_redial()
         for socket in (self._socket, self._monitor):
             self._loop.remove_reader(socket)
         self._socket.disable_monitor()
@@ -140,7 +157,8 @@ class Link:
         if self._socket.closed:
             return
         while _is_readable(self._monitor):
-            self._happened(parse_monitor_message(self._monitor.recv_multipart())["event"])
+            happened = parse_monitor_message(self._monitor.recv_multipart())
+            self._happened(happened["event"], happened["value"])
         for _ in range(READS_A_TURN):
             if self._socket.closed or not _is_readable(self._socket):
                 break
@@ -150,14 +168,40 @@ class Link:
         if self.connected:
             self._push()
 
-    def _happened(self, event: int) -> None:
-        if event == zmq.Event.HANDSHAKE_SUCCEEDED:
+    def _happened(self, event: int, value: int) -> None:
+        if event & HANDSHAKE_FAILED:
+            self._refused(event, value)
+        elif event == zmq.Event.HANDSHAKE_SUCCEEDED:
             logger.info("connected to gateway %s", self.gateway)
             self.connected = True
+            self._failed_handshakes, self._refusal = 0, ""
             self._heard_at = self._loop.time()
             self._outbox.extendleft(encode(message) for message in reversed(self._peer.greeting()))
         elif self.connected:
             self._lose("the connection broke")
+
+    def _refused(self, event: int, value: int) -> None:
+        """Say why, and try again; a gateway that just ended has broken off a handshake, too."""
+        self._failed_handshakes += 1
+        if event != zmq.Event.HANDSHAKE_FAILED_NO_DETAIL:
+            # ZeroMQ itself gives up here, though the other side may be put right at any time.
+            self._cancel_redial()
+            self._redial = self._loop.call_later(REDIAL_S, self._dial_again)
+        elif self._dial.curve is None or self._failed_handshakes == 1:
+            return
+        why = why_refused(self._dial, event, value)
+        if why != self._refusal:
+            self._refusal = why
+            logger.warning("gateway %s cannot be reached: %s", self.gateway, why)
+
+    def _cancel_redial(self) -> None:
+        if self._redial is not None:
+            self._redial.cancel()
+
+    def _dial_again(self) -> None:
+        with contextlib.suppress(zmq.ZMQError):
+            self._socket.disconnect(self._endpoint)
+        self._socket.connect(self._endpoint)
 
     def _lose(self, why: str) -> None:
         logger.warning("lost gateway %s: %s", self.gateway, why)

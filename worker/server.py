@@ -10,7 +10,7 @@ from typing import Any
 
 import zmq
 
-from protocol.addresses import Home, endpoint
+from protocol.addresses import Home
 from protocol.codec import FrameError
 from protocol.config import ClusterConfig, WorkerConfig
 from protocol.messages import (
@@ -36,6 +36,7 @@ from protocol.messages import (
 )
 from protocol.states import ExitCode, WorkerState
 from worker.core import Core
+from worker.dialing import dials
 from worker.engine.base import BaseEngine
 from worker.engine.output import ModelUnavailable, StopRequested
 from worker.inquiries import Inquiries
@@ -59,7 +60,7 @@ class Server:
         self._config = config
         self._worker = worker
         self._engine = engine
-        self._home = home
+        self._dials = dials(config, worker.id, home)
         self._links: dict[str, Link] = {}
         self._core = Core(
             engine,
@@ -112,9 +113,8 @@ class Server:
             self._loop.add_signal_handler(number, self._leave, ExitCode.OK, f"asked to by {number.name}")
         logger.info("worker %s starts, incarnation %s", self._worker.id, self._report.incarnation)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        for gateway in self._config.all_gateways:
-            address = endpoint(gateway.listen[0], gateway.id, self._home)
-            self._links[gateway.id] = Link(context, gateway.id, address, self)
+        for dial in self._dials:
+            self._links[dial.gateway] = Link(context, dial, self)
         beat = self._loop.create_task(self._beat_on())
         beat.add_done_callback(self._beating_ended)
         try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
+import ssl
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +20,24 @@ _TIMEOUT_S = 1.0
 _SETTLED_S = 10.0
 """An on-demand worker that was idle for so long has proved itself like one that is ready."""
 _ACTION_TIMEOUT_S = 10.0
+
+
+class _Pinned(http.client.HTTPSConnection):
+    """Speaks only to who has the certificate of that SHA-256, whatever names and dates are in it."""
+
+    def __init__(self, host: str, port: int | None, fingerprint: str, timeout_s: float) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        super().__init__(host, port, timeout=timeout_s, context=context)
+        self._fingerprint = fingerprint
+
+    def connect(self) -> None:
+        super().connect()
+        certificate = self.sock.getpeercert(binary_form=True) or b""
+        if hashlib.sha256(certificate).hexdigest() != self._fingerprint:
+            self.close()
+            raise ConnectionError("who answers there has another certificate than the gateway")
 
 
 class GatewayView(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,12 +152,15 @@ def read_state(home: Home, gateway_id: str) -> AdminState | None:
 def _connection(home: Home, gateway_id: str, timeout_s: float) -> http.client.HTTPConnection | None:
     """To where the gateway says that it serves; None when it says nothing."""
     try:
-        address = urlsplit(home.http_url(gateway_id).read_text().strip())
+        url, *more = home.http_url(gateway_id).read_text().split()
+        address = urlsplit(url)
         port = address.port
     except (OSError, ValueError):
         return None
     if address.hostname is None:
         return None
+    if address.scheme == "https" and more:
+        return _Pinned(address.hostname, port, more[0], timeout_s)
     return http.client.HTTPConnection(address.hostname, port, timeout=timeout_s)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from clusterctl import commands, configfile, edits, operations, output, worker_commands
+from clusterctl import commands, configfile, edits, operations, output, wire_commands, worker_commands
 from clusterctl.boot_commands import boot
 from clusterctl.control import NAME
 from clusterctl.options import (
@@ -23,6 +23,7 @@ from clusterctl.options import (
     start_timeout_option,
     taught,
 )
+from clusterctl.wire_keys import ensure_pairs
 from protocol import __version__, logs
 from protocol.configfile import read_config, read_text
 
@@ -71,6 +72,7 @@ def init(http: str | None, workers: int | None, config_file: Path | None) -> Non
     operations.make_folders(home)
     text = edits.new_config(http or _HTTP, 1 if workers is None else workers)
     if configfile.create_config(path, text):
+        ensure_pairs(home, read_config(path))
         click.echo(f"{path} is written; to start: clusterctl up --wait")
         return
     read_config(path)
@@ -151,7 +153,7 @@ def status(as_json: bool, config_file: Path | None) -> None:
         output.show_status(found)
 
 
-for command in (*worker_commands.ALL, *commands.ALL, boot):
+for command in (*worker_commands.ALL, *commands.ALL, *wire_commands.ALL, boot):
     cli.add_command(command)
 
 

@@ -21,7 +21,7 @@ from clusterctl.progress import SERVES, is_hopeless, progress_lines
 from clusterctl.supervision import KILL_GRACE_S, Kind, Phase
 from protocol.addresses import Home
 from protocol.config import ClusterConfig
-from protocol.keys import KeyFileError
+from protocol.keyfiles import KeyFileError
 from protocol.states import WorkerState
 
 _HEARD_S = 10.0

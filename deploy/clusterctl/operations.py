@@ -21,8 +21,10 @@ from clusterctl.strays import supervisor_command
 from clusterctl.supervision import Phase
 from clusterctl.supervisor import FAREWELL, Supervisor
 from clusterctl.supervisor_process import TOO_LATE
+from clusterctl.wire_keys import ensure_pairs
 from protocol.addresses import Home
 from protocol.config import ClusterConfig
+from protocol.configfile import read_config
 from protocol.folders import private_folder
 from protocol.keys import ensure_admin_key
 from protocol.locks import LockHeldError, holder, is_locked
@@ -57,6 +59,7 @@ def bring_up(home: Home, config_file: Path, config: ClusterConfig, environ: Mapp
 
     Raises `OperationError` when that fails.
     """
+    ensure_pairs(home, config)
     environment = settled_environment(environ, Path.cwd(), home)
     deadline = time.monotonic() + _ANSWER_S
     while True:
@@ -81,6 +84,7 @@ def bring_up(home: Home, config_file: Path, config: ClusterConfig, environ: Mapp
 
 def supervise_here(home: Home, config_file: Path, config: ClusterConfig, environ: Mapping[str, str]) -> bool:
     """Supervise in this process until SIGTERM or SIGINT; False when another does already."""
+    ensure_pairs(home, config)
     _waited_for_a_stray(home, config_file)
     if is_locked(home.lock(NAME)):
         return False
@@ -152,6 +156,7 @@ def follow_config(home: Home, config_file: Path) -> bool:
     if reply is None or reply.stopping:
         return False
     refuse_another_file(reply, config_file)
+    ensure_pairs(home, read_config(config_file))
     reply = asked(home, Request(command="reconcile"))
     if reply.error:
         raise OperationError(reply.error)

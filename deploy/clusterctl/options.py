@@ -17,9 +17,11 @@ import click
 from clusterctl import edits, operations, output
 from protocol.addresses import AddressError, Home
 from protocol.config_errors import ConfigError as WrongConfigError
+from protocol.keyfiles import KeyFileError
 from protocol.locks import LockHeldError
 
 P = ParamSpec("P")
+_REFUSALS = (WrongConfigError, edits.EditError, operations.RefusedError, AddressError, KeyFileError)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -40,7 +42,7 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
-        except (WrongConfigError, edits.EditError, operations.RefusedError, AddressError) as error:
+        except _REFUSALS as error:
             output.say(f"refused: {error}")
             sys.exit(Exit.REFUSED)
         except (operations.OperationError, LockHeldError, OSError) as error:

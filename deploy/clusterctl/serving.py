@@ -35,7 +35,7 @@ class Announcement:
 
     def _url(self, gateway_id: str) -> str:
         with contextlib.suppress(OSError):
-            return self._home.http_url(gateway_id).read_text().strip()
+            return self._home.http_url(gateway_id).read_text().partition("\n")[0].strip()
         return gateway_id
 
 

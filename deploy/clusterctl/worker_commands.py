@@ -18,6 +18,7 @@ from clusterctl.options import (
     start_timeout_option,
     taught,
 )
+from clusterctl.wire_keys import forget_worker
 from protocol.config import EMBEDDED, WorkerConfig
 from protocol.configfile import read_config, read_text
 from protocol.models import no_model
@@ -148,6 +149,7 @@ def remove_worker(worker_id: str, config_file: Path | None) -> None:
     known = any(worker.id == worker_id for worker in config.workers)
     if known:
         configfile.change_config(path, lambda text: edits.remove_worker(text, worker_id))
+        forget_worker(home, worker_id)
     elif any(gateway.id == worker_id for gateway in config.all_gateways):
         raise edits.EditError(f"{worker_id} is a gateway, not a worker")
     if operations.follow_config(home, path):

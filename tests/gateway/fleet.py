@@ -104,13 +104,15 @@ class Fleet:
         self.dispatcher = Dispatcher(config, self.registry, self.catalog, self.wire, random.Random(1))
         self.membership = Membership("gw", self.registry, self.catalog, self.dispatcher, self.wire)
         self.now = 0.0
+        self.keys: dict[bytes, str] = {}
+        """Of connections that come over tcp."""
 
     def join(self, *names: str, **fields: Any) -> None:
         for name in names:
             self.receive(name.encode(), hello(name, **fields))
 
     def receive(self, connection: bytes, message: Any) -> None:
-        self.membership.receive(connection, message, self.now)
+        self.membership.receive(connection, message, self.now, self.keys.get(connection, ""))
 
     def ask(
         self,

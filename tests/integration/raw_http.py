@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Sequence
@@ -13,17 +14,20 @@ from urllib.parse import urlsplit
 from tests.integration.cluster import PATIENCE_S
 
 CHAT = "/v1/chat/completions"
+UNVERIFIED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+UNVERIFIED.check_hostname = False
+UNVERIFIED.verify_mode = ssl.CERT_NONE
 
 
 def connect(url: str, *, receive_buffer: int | None = None) -> socket.socket:
-    """A connection; with a small buffer, a client that does not read is felt soon."""
+    """A connection, over TLS where it is https; with a small buffer, one that does not read is felt soon."""
     parts = urlsplit(url)
     connection = socket.socket()
     if receive_buffer is not None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     connection.settimeout(PATIENCE_S)
     connection.connect((parts.hostname, parts.port))
-    return connection
+    return UNVERIFIED.wrap_socket(connection) if parts.scheme == "https" else connection
 
 
 def request(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import zmq
@@ -36,11 +36,22 @@ M = TypeVar("M", bound=Message)
 class ScriptedWorker:
     """One peer of a gateway. Every wait is for a message, and gives up after `PATIENCE_S`."""
 
-    def __init__(self, endpoint: str, worker_id: str, *, model: str = "m", **hello: Any) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        worker_id: str,
+        *,
+        model: str = "m",
+        options: Mapping[int, int | bytes] | None = None,
+        **hello: Any,
+    ) -> None:
+        """`options` are of the socket."""
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
+        for option, value in (options or {}).items():
+            self._socket.setsockopt(option, value)
         self._socket.connect(endpoint)
         self._inbox: list[AnyMessage | Unknown] = []
         self.card = ModelCard(name=model, engine="fake", fingerprint="f1", **hello.pop("card", {}))
@@ -89,6 +100,11 @@ class ScriptedWorker:
     def has(self, kind: type[Message]) -> bool:
         """Whether such a message came before the answer to what is sent now: see `settle`."""
         return any(isinstance(message, kind) for message in self._inbox)
+
+    def look(self) -> None:
+        """Read what has come."""
+        while self._read(0.0):
+            pass
 
     def settle(self) -> None:
         """Read until two pings have come: all that was said before is in the inbox then."""

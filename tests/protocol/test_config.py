@@ -87,7 +87,8 @@ def test_the_served_name_defaults_to_the_last_part(model: str, name: str):
         (LEAST.replace("127.0.0.1:8000", "8000"), "write HOST:PORT"),
         (LEAST.replace("127.0.0.1", "0.0.0.0"), "no API keys"),
         (LEAST + "listen = []", "listen is empty"),
-        (LEAST + 'listen = ["tcp://10.0.0.5:5555"]', "reached by other machines"),
+        (LEAST + 'tls_cert = "gateway.pem"', "tls_key is missing"),
+        (LEAST + 'tls_key = "gateway.key"', "tls_cert is missing"),
         (LEAST + 'listen = ["tcp://127.0.0.1"]', "is no address"),
         ('supervisor = "launchd"' + LEAST, "not available in this version"),
         *(
@@ -107,6 +108,12 @@ def test_faults_are_named_with_their_place(text: str, words: str):
 def test_an_open_address_is_taken_when_told_so_in_words():
     text = LEAST.replace("127.0.0.1", "0.0.0.0") + "open_without_keys = true\n"
     assert parse(text).gateway_named("gw-1").open_without_keys
+
+
+def test_workers_over_tcp_come_with_keys_unless_told_otherwise_in_words():
+    text = LEAST + 'listen = ["ipc", "tcp://10.0.0.5:5555"]\n'
+    assert not parse(text).gateway_named("gw-1").insecure_tcp
+    assert parse(text + "insecure_tcp = true\n").gateway_named("gw-1").insecure_tcp
 
 
 def test_the_fake_engine_is_refused_on_an_open_gateway():

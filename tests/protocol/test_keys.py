@@ -3,7 +3,8 @@ import stat
 import pytest
 
 from protocol.addresses import Home
-from protocol.keys import KeyFileError, ensure_admin_key, read_admin_key
+from protocol.keyfiles import KeyFileError
+from protocol.keys import ensure_admin_key, read_admin_key
 
 
 @pytest.fixture
