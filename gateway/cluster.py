@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway import status
+from gateway.breaker import BreakerState
 from gateway.catalog import Catalog
 from gateway.client import Wire
 from gateway.dispatch import Dispatcher
@@ -138,6 +139,9 @@ class Cluster:
         for stream in list(self._streams.values()):
             stream.tick(now)
 
+    def breaker(self, worker: WorkerView) -> BreakerState:
+        return self.dispatcher.breakers.state(worker, self._clock())
+
     @property
     def open_streams(self) -> int:
         return len(self._streams)
@@ -166,7 +170,7 @@ class Cluster:
             self.catalog.configured,
             registry.views(),
             registry.strangers.refusals(),
-            lambda view: self.dispatcher.breakers.state(view, now),
+            self.breaker,
             now,
         )
         return {"gateways": [gateway], "workers": workers, "queues": queues}

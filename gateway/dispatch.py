@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
@@ -22,9 +23,10 @@ from gateway.orders import Orders
 from gateway.placement import Placement
 from gateway.registry import Registry, WorkerView
 from gateway.retry import ENGINE_RETRIES, POISON_DEATHS, RetryBudget, may_go_on
+from gateway.stall import stalled
 from gateway.waiting import WaitingRoom
 from protocol.config import ClusterConfig
-from protocol.errors import ClusterError, ErrorCode, worker_code
+from protocol.errors import WORKER_DIED, ClusterError, ErrorCode, worker_code
 from protocol.messages import (
     Accepted,
     Deltas,
@@ -62,10 +64,10 @@ class Dispatcher:
         self.waiting = WaitingRoom(config.queue, catalog, rng)
         self.flights = Flights()
         self._count = 0
-        self.retried = 0
-        """Attempts that began anew, as the one before brought nothing."""
-        self.taken_over = 0
-        """Attempts that went on where another worker was lost."""
+        self.retries: Counter[str] = Counter()
+        """Attempts that began anew, as the one before brought nothing, by what ended that one."""
+        self.takeovers: Counter[str] = Counter()
+        """Attempts that went on where another one had come to, by what ended that one."""
 
     # --- what clients do ---
 
@@ -178,10 +180,14 @@ class Dispatcher:
             flight.engine_failures += 1
         else:
             self.breakers.unsent(worker)
-        error = ClusterError(code, message.message, param=message.param, reason=message.reason)
+        died = code is ErrorCode.WORKER_LOST and message.reason == WORKER_DIED
+        reason = None if died else message.reason
+        error = ClusterError(code, message.message, param=message.param, reason=reason)
         if code is ErrorCode.CONTEXT_LENGTH_EXCEEDED and error.param is None:
             error.param = "messages"
-        if code in _ELSEWHERE or (code is ErrorCode.ENGINE_FAILED and self._may_fail_again(flight, now)):
+        if died:
+            self._after_death(flight, worker, error, now)
+        elif code in _ELSEWHERE or (code is ErrorCode.ENGINE_FAILED and self._may_fail_again(flight, now)):
             self._retry(flight, worker, error, now)
         else:
             self._end(flight, error)
@@ -196,17 +202,22 @@ class Dispatcher:
             self.breakers.lost(view, now)
         else:
             self.breakers.unsent(view)
+        move = self._after_death if died else self._retry
         for flight in self.flights.at(view.connection):
-            flight.deaths += died and not flight.progressed
             error = ClusterError(
                 ErrorCode.WORKER_LOST, f"the worker {view.worker_id} was lost ({why}); ask again"
             )
-            if flight.deaths >= POISON_DEATHS:
-                error.message = f"{flight.deaths} workers ended while they prepared this request"
-                self._end(flight, error)
-            else:
-                self._retry(flight, view, error, now)
+            move(flight, view, error, now)
         self._pump(view.card.name, now)
+
+    def _after_death(self, flight: Flight, worker: WorkerView, error: ClusterError, now: float) -> None:
+        """Its worker died, or hangs; perhaps of it, if it had taken it."""
+        flight.deaths = 0 if flight.progressed else flight.deaths + flight.confirmed
+        if flight.deaths < POISON_DEATHS:
+            self._retry(flight, worker, error, now)
+            return
+        error.message = f"{flight.deaths} workers ended while they prepared this request"
+        self._end(flight, error)
 
     # --- what time does ---
 
@@ -219,7 +230,9 @@ class Dispatcher:
                 self._end(
                     flight, ClusterError(ErrorCode.DEADLINE_EXCEEDED, "the time for the answer is over")
                 )
-            elif flight.connection and not flight.confirmed:
+            elif flight.connection and flight.confirmed:
+                self._check_progress(flight, now)
+            elif flight.connection:
                 self._check_answer(flight, now)
         for model in self.waiting.models():
             for request_id, error in self.waiting.expired(model, now):
@@ -237,6 +250,16 @@ class Dispatcher:
         self.breakers.failed(worker, now)
         error = ClusterError(ErrorCode.NO_WORKER_AVAILABLE, "no worker answered in time; ask again")
         self._retry(flight, worker, error, now)
+
+    def _check_progress(self, flight: Flight, now: float) -> None:
+        worker = self._registry.at(flight.connection)
+        if worker is None or not (why := stalled(flight, worker, self._config.routing.stall_s, now)):
+            return
+        logger.warning("request %s: worker %s stalls: %s", flight.request_id, worker.worker_id, why)
+        self._placement.abort(flight.connection, flight.request_id)
+        self.breakers.lost(worker, now)
+        error = ClusterError(ErrorCode.WORKER_LOST, f"the worker {worker.worker_id} stalls: {why}; ask again")
+        self._after_death(flight, worker, error, now)
 
     def fail_all(self, error: ClusterError) -> None:
         """End every request: the gateway stops."""
@@ -257,7 +280,7 @@ class Dispatcher:
     def _retry(self, flight: Flight, worker: WorkerView, error: ClusterError, now: float) -> None:
         """On to another worker, which begins anew, or goes on after the tokens that were shown; or end it."""
         flight.connection = b""
-        flight.fruitless += not flight.progressed
+        flight.fruitless = 0 if flight.progressed else flight.fruitless + 1
         takes_over = self._config.takeover.enabled and self._catalog.takes_over(flight.model)
         if not may_go_on(flight, self._config.routing.attempts, takes_over=takes_over):
             self._end(flight, error)
@@ -269,8 +292,7 @@ class Dispatcher:
             worker.worker_id,
             error,
         )
-        self.taken_over += flight.began
-        self.retried += not flight.began
+        (self.takeovers if flight.began else self.retries)[error.code] += 1
         flight.attempt += 1
         flight.resumed = len(flight.emitted)
         self.waiting.exempt(flight, now)

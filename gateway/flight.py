@@ -69,10 +69,12 @@ class Flight:
     tried: set[str] = field(default_factory=set)
     """Workers that were asked since it last stood in the line."""
     deaths: int = 0
-    """Workers that died with it before it had any token."""
+    """Workers in a row that died with it, which they had taken, before it had a token there."""
     fruitless: int = 0
-    """Attempts that ended without a token."""
+    """Attempts in a row that ended without a token."""
     engine_failures: int = 0
+    missed_since: float = math.inf
+    """Since when its worker says that it has nothing in hand."""
     setback: ClusterError | None = None
     """Why it had to leave its last worker."""
     _traced: Deltas | None = None

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gateway.breaker import BreakerState
 from gateway.cluster import Cluster
 from protocol.values import Usage
 
@@ -79,7 +80,20 @@ class _ClusterCollector(Collector):
             waiting.add_metric([model], in_queue.get(model, 0))
         yield running
         yield waiting
+        yield from self._attempts()
         yield from self._workers()
+
+    def _attempts(self) -> Iterator[Metric]:
+        """By the error code of what ended the attempt before."""
+        dispatcher = self._cluster.dispatcher
+        for name, text, counts in (
+            ("gateway_retries", "Requests that began anew at another worker", dispatcher.retries),
+            ("gateway_takeovers", "Streams that went on at another worker", dispatcher.takeovers),
+        ):
+            family = CounterMetricFamily(name, text, labels=["reason"])
+            for reason, count in counts.items():
+                family.add_metric([reason], count)
+            yield family
 
     def _workers(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("gateway_worker_ready", "Whether the worker takes requests", labels=["worker"])
@@ -89,10 +103,17 @@ class _ClusterCollector(Collector):
         held = GaugeMetricFamily(
             "gateway_worker_model_bytes", "Memory that the worker holds for its model", labels=["worker"]
         )
+        breaker = GaugeMetricFamily(
+            "gateway_worker_breaker", "1 for the breaker's state", labels=["worker", "state"]
+        )
         for view in self._cluster.registry.views():
+            present = self._cluster.breaker(view)
+            for state in BreakerState:
+                breaker.add_metric([view.worker_id, state], float(state is present))
             held.add_metric([view.worker_id], view.resident_mb << 20)
             up.add_metric([view.worker_id], float(view.is_ready))
             rejected.add_metric([view.worker_id], view.rejected)
         yield up
         yield rejected
         yield held
+        yield breaker

@@ -12,6 +12,7 @@ from gateway import affinity, routing
 from gateway.breaker import Breakers
 from gateway.flight import Flight, Sent, Transport
 from gateway.registry import Registry, WorkerView
+from gateway.stall import hangs
 from protocol.config import ClusterConfig
 from protocol.messages import Abort
 
@@ -50,7 +51,9 @@ class Placement:
 
     def choose(self, flight: Flight, now: float) -> WorkerView | None:
         """The worker that it would be sent to."""
-        ready = routing.replicas(self._registry.views(), flight.model)
+        stall_s = self._routing.stall_s
+        serving = routing.replicas(self._registry.views(), flight.model)
+        ready = [view for view in serving if not hangs(view, stall_s)]
         if flight.began:
             ready = [view for view in ready if view.card.can_resume]
         sound = self._breakers.sound(ready, now)
@@ -72,6 +75,7 @@ class Placement:
             flight.connection = worker.connection
             flight.confirmed = False
             flight.sent_at = now
+            flight.missed_since = math.inf
             self._registry.sent(worker.connection, now)
             self._breakers.sent(worker, now)
             logger.debug("request %s: sent to worker %s", flight.request_id, worker.worker_id)

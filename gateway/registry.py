@@ -54,6 +54,8 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     resident_mb: int = 0
     makes_room: bool = False
     load_s: float = 0.0
+    step_age_s: float = 0.0
+    """Since its engine's last step; 0 while nothing is pending."""
     unconfirmed: int = 0
     """Requests sent to it that it has neither accepted nor rejected."""
     paused_until: float = 0.0
@@ -187,6 +189,7 @@ class Registry:
             resident_mb=beat.resident_mb,
             makes_room=beat.makes_room,
             load_s=beat.load_s,
+            step_age_s=beat.step_age_s,
             load=beat.load,
             progress=beat.progress,
             detail=beat.detail,

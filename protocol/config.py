@@ -84,6 +84,9 @@ class WorkerConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     drain_timeout_s: Seconds = 60.0
     load_stall_s: Seconds = 120.0
     """A load that makes no progress for so long is given up; one that does may take as long as it needs."""
+    step_stall_s: Seconds = 30.0
+    """An engine that has work and makes no step for so long, or for five times what its slowest steps took,
+    hangs: its process ends, and is started again."""
     residency: Literal["always", "on_demand"] = "always"
     """`on_demand`: the process runs without weights until somebody asks for the model."""
     idle_timeout: Seconds = 600.0
@@ -156,6 +159,8 @@ class RoutingConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """So many workers are tried at most when one after another is lost without a token."""
     answer_timeout_s: Seconds = 5.0
     """Without `Accepted` or `Rejected` for so long, the request goes elsewhere."""
+    stall_s: Seconds = 30.0
+    """The requests of a worker that beats, but whose engine made no step for so long, go elsewhere."""
 
 
 class TakeoverConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -63,6 +63,9 @@ class InvalidRequestError(ClusterError):
         super().__init__(ErrorCode.INVALID_REQUEST, message, param=param, reason=reason)
 
 
+WORKER_DIED = "worker_died"
+"""The reason of a worker's `worker_lost` when its engine ended with the request, not on purpose."""
+
 _OF_WORKERS = frozenset(
     {
         ErrorCode.INVALID_REQUEST,

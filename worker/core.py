@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from protocol.errors import ErrorCode
+from protocol.errors import WORKER_DIED, ErrorCode
 from protocol.messages import Accepted, Delta, Failed, Finished, Generate, Message, Rejected
 from protocol.values import Capacity, Load
 from worker.admission import Admission, NoPlace, estimated_tokens
@@ -143,13 +143,18 @@ class Core:
             if held.key.request_id == request_id:
                 self._cancel(held, None)
 
-    def abandon(self, why: str, gateway: str | None = None) -> None:
-        """End all requests (of one gateway) as lost, so that they go on elsewhere."""
+    def abandon(self, why: str, gateway: str | None = None, *, died: bool = False) -> None:
+        """End all requests (of one gateway) as lost, so that they go on elsewhere.
+
+        `died`: the engine ended with them, and perhaps because of one.
+        """
+        reason = WORKER_DIED if died else None
         for held in tuple(self._held.values()):
             if gateway is None or held.key.gateway == gateway:
                 logger.warning("request %s: given up: %s", held.key.request_id, why)
                 message = f"the worker gave the request up: {why}"
-                self._cancel(held, _failed(held.request, ErrorCode.WORKER_LOST, message))
+                lost = _failed(held.request, ErrorCode.WORKER_LOST, message)
+                self._cancel(held, replace(lost, reason=reason))
 
     async def ended(self) -> None:
         """Wait until nothing is in hand."""
@@ -161,9 +166,14 @@ class Core:
         return self._admission.load(self._engine_load() if self._fleet else None)
 
     def step_age_s(self) -> float:
-        """How long nothing came out of the engine although something is pending."""
+        """How long nothing came out of the engine although something is pending.
+
+        What a foreign engine does before an answer's first item nobody sees: it may read a long prompt.
+        """
         if isinstance(self._engine, FleetEngine):
             return self._engine.load().step_age_s
+        if not all(held.answer.started for held in self._held.values()):
+            return 0.0
         now = asyncio.get_running_loop().time()
         return min((now - held.seen_at for held in self._held.values()), default=0.0)
 
@@ -199,7 +209,8 @@ class Core:
             self._broken(str(error))
             if isinstance(error, PromptStuck):
                 return _failed(held.request, ErrorCode.INVALID_REQUEST, str(error))
-            return _failed(held.request, ErrorCode.WORKER_LOST, f"the worker's engine failed: {error}")
+            lost = _failed(held.request, ErrorCode.WORKER_LOST, f"the worker's engine failed: {error}")
+            return replace(lost, reason=WORKER_DIED)
         return self._engine_fault(held, error)
 
     async def _consume(self, held: Held) -> Finished:

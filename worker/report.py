@@ -71,7 +71,7 @@ class Report:
             gateways=gateways,
         )
 
-    def heartbeat(self, cache_epoch: int) -> Heartbeat:
+    def heartbeat(self, cache_epoch: int, step_age_s: float) -> Heartbeat:
         rates = EngineLoad() if self._fleet is None else self._fleet.load()
         progress, detail = None, self._life.detail or self._life.note
         if self._life.state is WorkerState.LOADING and self._fleet is not None:
@@ -83,7 +83,7 @@ class Report:
             detail=detail,
             decode_tokens_per_s=rates.decode_tokens_per_s,
             prefill_tokens_per_s=rates.prefill_tokens_per_s,
-            step_age_s=self._core.step_age_s(),
+            step_age_s=step_age_s,
             cache_epoch=cache_epoch,
             resident_mb=self._residence.held_mb,
             makes_room=self._residence.makes_room,

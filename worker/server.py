@@ -39,6 +39,7 @@ from worker.core import Core
 from worker.dialing import dials
 from worker.engine.base import BaseEngine
 from worker.engine.output import ModelUnavailable, StopRequested
+from worker.hang import HangWatch
 from worker.inquiries import Inquiries
 from worker.link import Link
 from worker.report import Report, capacity_of
@@ -108,6 +109,7 @@ class Server:
     async def run(self) -> ExitCode:
         """From the first hello to the last goodbye."""
         self._loop = asyncio.get_running_loop()
+        self._hang = HangWatch(self._worker.step_stall_s, self._loop.time())
         self._leaving = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._leave, ExitCode.OK, f"asked to by {number.name}")
@@ -145,6 +147,7 @@ class Server:
 
     def _engine_failed(self, why: str) -> None:
         self._leave(ExitCode.FAULT, f"the engine failed: {why}")
+        self._residence.close()  # before gateways hear of its requests, which must not come back here
 
     def _start_failed(self, error: BaseException) -> None:
         if isinstance(error, StopRequested):
@@ -165,7 +168,7 @@ class Server:
                 await asyncio.wait(
                     {self._loop.create_task(self._core.ended())}, timeout=self._drain_timeout_s
                 )
-            self._core.abandon(self._life.detail)
+            self._core.abandon(self._life.detail, died=self._life.last_state is WorkerState.FAILED)
             await asyncio.wait({self._loop.create_task(self._core.ended())}, timeout=ENGINE_STOP_S)
             self._core.flush()
         self._residence.enter(self._life.last_state)
@@ -207,7 +210,8 @@ class Server:
         return self._report.hello(len(self._links))
 
     def _heartbeat(self) -> Heartbeat:
-        return self._report.heartbeat(self._inquiries.cache_epoch)
+        self._hang.look(self._core.step_age_s(), self._loop.time())
+        return self._report.heartbeat(self._inquiries.cache_epoch, self._hang.age_s)
 
     async def _beat_on(self) -> None:
         heartbeat = self._config.heartbeat
@@ -219,6 +223,14 @@ class Server:
             if getattr(self._engine, "failed", False) and not self._life.leaving:
                 self._leave(ExitCode.FAULT, "the engine failed, and no request was there to hear it")
             self._beat()
+            if self._residence.loaded and self._hang.why and self._life.exit_code is not ExitCode.FAULT:
+                self._hung()
+
+    def _hung(self) -> None:
+        """Its thread cannot be ended from within: streams go on elsewhere, and a new process comes."""
+        self._leave(ExitCode.FAULT, self._hang.why)
+        self._residence.close()
+        self._core.abandon(self._hang.why, died=True)
 
     def _beating_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

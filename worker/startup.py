@@ -90,8 +90,16 @@ class Startup:
             raise _wish(error) from error
 
     async def _warm_up(self) -> None:
+        """Raises `ModelUnavailable` when an engine of ours hangs; a foreign one may load its model now."""
+        scope = asyncio.timeout(self._stall_s if isinstance(self._engine, FleetEngine) else None)
         try:
-            await self._engine.generate("Hello", max_tokens=1, temperature=0.0)
+            async with scope:
+                await self._engine.generate("Hello", max_tokens=1, temperature=0.0)
+        except TimeoutError as error:
+            if not scope.expired():
+                raise
+            why = f"its first token did not come within {self._stall_s:g} s; or allow more: load_stall_s"
+            raise ModelUnavailable(why) from error
         except EngineBusy:
             logger.warning("the engine says busy at its first request; it is taken to be ready")
         except NotImplementedError:

@@ -28,7 +28,7 @@ def test_the_other_worker_goes_on_after_what_was_shown():
     fleet.say(there, " three", token_ids=(3,))
     fleet.finish(there)
     assert (outlet.text, outlet.ends, outlet.error) == ("one two three", 1, None)
-    assert (fleet.dispatcher.taken_over, fleet.dispatcher.retried) == (1, 0)
+    assert (fleet.dispatcher.takeovers, fleet.dispatcher.retries) == ({"worker_lost": 1}, {})
     assert fleet.counts == (0, 0)
 
 
@@ -65,11 +65,27 @@ def test_two_workers_that_die_of_it_without_a_token_are_enough():
     fleet, outlet, here, there = streaming()
     fleet.lose(here)
     fleet.join("c", "d", can_resume=True)
+    fleet.accept(there)
     fleet.lose(there)
     third = b"c" if fleet.at(b"c") else b"d"
+    fleet.accept(third)
     fleet.lose(third)
     assert outlet.code == "worker_lost"
     assert "2 workers ended" in outlet.error.message  # type: ignore[union-attr]
+
+
+def test_deaths_without_a_token_count_only_in_a_row():
+    fleet, outlet, here, there = streaming()
+    for number in range(3, 9):
+        fleet.lose(here)
+        fleet.accept(there)
+        fleet.join(here.decode(), can_resume=True, slots=2, incarnation=str(number))
+        fleet.lose(there)  # before its first token
+        fleet.start(here)
+        fleet.say(here, "x", token_ids=(number,))
+        fleet.join(there.decode(), can_resume=True, slots=2, incarnation=str(number))
+    assert outlet.error is None
+    assert fleet.counts == (1, 0)
 
 
 def test_only_workers_that_can_go_on_are_asked():
@@ -145,7 +161,7 @@ def test_who_has_seen_nothing_begins_anew():
     fleet.start(here)
     fleet.lose(here)
     assert fleet.last(there).resume_token_ids == ()
-    assert (fleet.dispatcher.taken_over, fleet.dispatcher.retried) == (0, 1)
+    assert (fleet.dispatcher.takeovers, fleet.dispatcher.retries) == ({}, {"worker_lost": 1})
 
 
 def test_half_an_answer_does_not_wait_without_end():

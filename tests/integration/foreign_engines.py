@@ -180,3 +180,10 @@ class Stalls(FakeEngine):
 
     def load_progress(self) -> tuple[float, str]:
         return 0.5, "reading the weights"
+
+
+class EndsNever(FakeEngine):
+    """A thread of it hangs with its steps, so that it cannot be stopped."""
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(threading.Event().wait)

@@ -54,7 +54,7 @@ class ScriptedWorker:
             self._socket.setsockopt(option, value)
         self._socket.connect(endpoint)
         self._inbox: list[AnyMessage | Unknown] = []
-        self.card = ModelCard(name=model, engine="fake", fingerprint="f1", **hello.pop("card", {}))
+        self.card = ModelCard(name=model, **{"engine": "fake", "fingerprint": "f1", **hello.pop("card", {})})
         self.capacity = Capacity(max_num_seqs=hello.pop("slots", 2), max_waiting=0)
         self.worker_id = worker_id
         self.hello_fields = {"protocol": PROTOCOL_VERSION, "incarnation": "1", "state": "ready", **hello}

@@ -393,6 +393,23 @@ def test_health_and_metrics(pool):
         assert 'vllm:num_requests_running{model_name="m"} 0.0' in text
         assert 'gateway_requests_total{code="ok",model="m"} 1.0' in text
         assert 'gateway_completion_tokens_total{model="m"} 2.0' in text
+        assert 'gateway_worker_breaker{state="closed",worker="w-1"} 1.0' in text
+        assert 'gateway_worker_breaker{state="open",worker="w-1"} 0.0' in text
+
+
+def test_retries_and_takeovers_are_counted_by_what_ended_the_attempt(pool):
+    with gateway() as cluster, worker(cluster, card={"can_resume": True}) as peer:
+        answer = ask(pool, cluster)
+        peer.fail(peer.wait(Generate), "engine_failed")
+        request = peer.wait(Generate)
+        peer.start(request)
+        peer.say(request, "half ")
+        peer.fail(request, "shutting_down")
+        peer.serve("done")
+        assert answer.result().json()["choices"][0]["message"]["content"] == "half done"
+        text = httpx.get(cluster.url() + "/metrics").text
+        assert 'gateway_retries_total{reason="engine_failed"} 1.0' in text
+        assert 'gateway_takeovers_total{reason="shutting_down"} 1.0' in text
 
 
 def test_a_reader_that_stalls_is_cut_off(pool):

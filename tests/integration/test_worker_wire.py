@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from protocol.errors import WORKER_DIED
 from protocol.messages import (
     PROTOCOL_VERSION,
     Abort,
@@ -227,7 +228,42 @@ def test_a_hung_engine_shows_in_heartbeats_that_go_on():
         gateway.ask("r", script(tokens=["a", "b"], hang_at=1))
         gateway.wait(lambda m: isinstance(m, Heartbeat) and m.step_age_s > 1.0, "an old step")
         gateway.send(Abort(request_id="r"))
-        gateway.wait(lambda m: isinstance(m, Heartbeat) and m.load == Load() and not m.step_age_s, "rest")
+        gateway.wait(
+            lambda m: isinstance(m, Heartbeat) and m.load.running == 0 and m.step_age_s > 1.0, "its end"
+        )
+
+
+def test_a_worker_whose_engine_hangs_gives_its_requests_up_and_ends_with_70():
+    with worker("[heartbeat]\ninterval_s = 0.1\n", engine=FOREIGN + "EndsNever", step_stall_s=1.0) as (
+        gateway,
+        cluster,
+    ):
+        gateway.ask("slow", script(tokens=["a", "b"], delay_ms=1500))  # pauses are no hang
+        gateway.finished("slow")
+        gateway.ask("r", script(tokens=["a", "b"], hang_at=1))
+        gateway.wait_for(Deltas)
+        failed = gateway.wait_for(Failed, request_id="r")
+        assert (failed.code, failed.reason) == ("worker_lost", WORKER_DIED)
+        assert "the engine hangs" in failed.message
+        gateway.ask("late", script(tokens=["c"]))
+        detail = gateway.wait_for(Heartbeat, state="failed").detail
+        assert "made no step for 1 s" in detail
+        assert "step_stall_s" in detail
+        assert cluster.wait_exit("w-1") == 70
+        assert "Finished" not in gateway.kinds("late")
+
+
+def test_a_hung_engine_is_found_although_its_client_left_and_the_worker_is_to_end():
+    limits: dict[str, Any] = {"step_stall_s": 1.0, "drain_timeout_s": 60.0}
+    with worker("[heartbeat]\ninterval_s = 0.1\n", **limits) as (gateway, cluster):
+        gateway.ask("stuck", ENDLESS)
+        gateway.wait_for(Started, request_id="stuck")
+        gateway.ask("r", script(tokens=["a"], hang_at=0))
+        gateway.wait_for(Started, request_id="r")
+        gateway.send(Abort(request_id="r"))
+        cluster.signal("w-1", signal.SIGTERM)
+        assert gateway.wait_for(Failed, request_id="stuck").reason == WORKER_DIED
+        assert cluster.wait_exit("w-1") == 70
 
 
 def test_sigterm_lets_running_requests_end_and_takes_no_others():

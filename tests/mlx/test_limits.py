@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,18 @@ class ShortOnce(FakeMemory):
     def read(self):
         if self.used >= 95 and self.engine.get_stats()[self._figure]:
             self.used = 20
+        return super().read()
+
+
+class Stuck(FakeMemory):
+    """One that gives no answer while `go_on` is not set, so that the step that asks hangs."""
+
+    def __init__(self):
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def read(self):
+        self.go_on.wait()
         return super().read()
 
 
@@ -81,6 +94,28 @@ def test_a_request_for_which_memory_is_short_even_alone_is_ended_and_no_other(ma
             await second.aclose()
             await tokens_of(third, 1)
             await third.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_a_step_that_hangs_tells_its_age_although_its_request_left(make_engine, tiny):
+    memory = Stuck()
+
+    async def scenario():
+        async with make_engine(1, 0, model=str(tiny), memory=memory) as engine, asyncio.timeout(60):
+            stream = endless(engine)
+            await tokens_of(stream, 3)
+            memory.go_on.clear()
+            try:
+                while engine.load().step_age_s < 0.6:
+                    await asyncio.sleep(0.02)
+                await stream.aclose()
+                assert engine.load().running == 0
+                assert engine.load().step_age_s >= 0.6
+            finally:
+                memory.go_on.set()
+            while engine.load().step_age_s:
+                await asyncio.sleep(0.02)
 
     asyncio.run(scenario())
 

@@ -454,14 +454,21 @@ def test_a_request_rejected_by_the_engine_after_accepted_is_not_started():
 def test_the_age_of_the_last_step_of_a_foreign_engine_grows_while_something_is_pending():
     class Hanging(Foreign):
         async def _stream(self):
+            await read.wait()
             yield GenerationOutput("a", new_text="a", finish_reason=None, finished=False)
             await asyncio.Event().wait()
+
+    read = asyncio.Event()
 
     async def case():
         async with serving(Hanging([])) as (core, wire):
             assert core.step_age_s() == 0
             core.generate("gw", generate("hi"))
             await wire.until_said("r", Accepted)
+            await asyncio.sleep(0.01)
+            assert core.step_age_s() == 0  # it may be reading a long prompt
+            read.set()
+            await wire.until_said("r", Started)
             await wire.until(lambda: core.step_age_s() > 0.05)
             core.abort("gw", "r")
             await core.ended()

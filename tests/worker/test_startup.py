@@ -52,6 +52,22 @@ def test_an_engine_that_refuses_the_first_token_in_these_ways_is_served(error):
     assert start(Watched(error)) == [WorkerState.LOADING, WorkerState.WARMING]
 
 
+def test_an_engine_of_ours_that_hangs_at_its_first_token_is_given_up():
+    class Hanging(Watched):
+        async def generate(self, *args, **kwargs):
+            await asyncio.Event().wait()
+
+    engine = Hanging()
+    with pytest.raises(ModelUnavailable, match=r"first token did not come within 0\.05 s"):
+        start(engine, stall_s=0.05)
+    assert engine.stops == 1
+
+
+def test_a_limit_of_the_engines_own_is_its_failure():
+    with pytest.raises(TimeoutError, match="its own"):
+        start(Watched(TimeoutError("its own")))
+
+
 def test_an_engine_that_fails_at_its_first_token_is_stopped():
     engine = Watched(OSError("broken"))
     with pytest.raises(OSError, match="broken"):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from worker.engine.base import EngineBusy
 from worker.engine.fake_script import Answer, Script, WordTokenizer, made_up_logprob, words
-from worker.engine.output import EngineLoad, EngineOutput
+from worker.engine.output import EngineFailed, EngineLoad, EngineOutput
 from worker.stops import StopMatcher
 
 Item = EngineOutput | Exception
@@ -101,7 +101,7 @@ class FakeCore:
         self._effects = effects or Effects()
         self._waiting: deque[FakeRequest] = deque()
         self._running: list[FakeRequest] = []
-        self._hung = False
+        self._hung_since: float | None = None
 
     def add(self, request: FakeRequest, now: float) -> None:
         """Take the request. Raises `EngineBusy`."""
@@ -125,7 +125,7 @@ class FakeCore:
 
     def next_due(self) -> float | None:
         """When to step next; None while there is nothing to do."""
-        if self._hung:
+        if self._hung_since is not None:
             return None
         if self._waiting and len(self._running) < self._slots:
             return self._waiting[0].due
@@ -133,10 +133,10 @@ class FakeCore:
 
     def step(self, now: float) -> None:
         """Start what has a slot, then produce one token of each request that is due."""
-        while self._waiting and len(self._running) < self._slots and not self._hung:
+        while self._waiting and len(self._running) < self._slots and self._hung_since is None:
             self._start(self._waiting.popleft(), now)
         for request in tuple(self._running):
-            if self._hung:
+            if self._hung_since is not None:
                 return
             if request.due <= now:
                 self._advance(request, now)
@@ -144,6 +144,8 @@ class FakeCore:
     def load(self, now: float) -> EngineLoad:
         stepping = self._running or self._waiting
         due = min((request.due for request in stepping), default=now)
+        if self._hung_since is not None:
+            due = self._hung_since  # whether or not its requests are still there
         return EngineLoad(
             running=len(self._running),
             waiting=len(self._waiting),
@@ -191,7 +193,7 @@ class FakeCore:
             request.position += 1
 
     def _advance(self, request: FakeRequest, now: float) -> None:
-        if self._fault(request):
+        if self._fault(request, now):
             return
         end = min(len(request.answer), request.max_tokens)
         pieces: list[bytes] = []
@@ -245,13 +247,21 @@ class FakeCore:
         tick = int(max(request.due, now) / interval + 1e-6)
         return (tick + 1) * interval
 
-    def _fault(self, request: FakeRequest) -> bool:
+    def _break(self, error: EngineFailed) -> None:
+        for request in (*self._running, *self._waiting):
+            self.remove(request)
+            request.emit(error)
+
+    def _fault(self, request: FakeRequest, now: float) -> bool:
         """Do what the script asks for before this token. True when there will be no token."""
         script = request.script
         if request.fault_at(script.exit_at):
             self._effects.exit()
         if request.fault_at(script.hang_at):
-            self._hung = True
+            self._hung_since = now
+            return True
+        if request.fault_at(script.break_at):
+            self._break(EngineFailed(f"the script breaks the engine before token {request.position}"))
             return True
         if request.fault_at(script.raise_at):
             self._running.remove(request)

@@ -47,8 +47,13 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     finish: Literal["stop", "length", "tool_calls"] = "stop"
     echo_prompt: bool = False
     raise_at: Position | None = None
+    """The request fails before that token, and again on later attempts."""
     hang_at: Position | None = None
+    """The engine makes no step any more, while the process lives."""
+    break_at: Position | None = None
+    """The engine fails for good, and every request in it."""
     exit_at: Position | None = None
+    """The process is killed."""
     block_ms: Milliseconds = 0
     busy: bool = False
     once: bool = False

@@ -150,6 +150,7 @@ class Serving:
 
     def load(self) -> EngineLoad:
         running = min(self._stepper.running, len(self._answers))
+        idle_s = time.monotonic() - self._last_step if self._answers else 0.0
         return EngineLoad(
             running=running,
             waiting=len(self._answers) - running,
@@ -157,7 +158,7 @@ class Serving:
             kv_tokens=self._reserved(),
             decode_tokens_per_s=self._stepper.decode_rate.value,
             prefill_tokens_per_s=self._stepper.prefill_rate.value,
-            step_age_s=time.monotonic() - self._last_step if self._answers else 0.0,
+            step_age_s=max(idle_s, self._thread.busy_s),  # a step goes on when its requests have left
         )
 
     def step(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
@@ -22,6 +23,7 @@ class EngineThread:
         self._on_fault = on_fault
         self._step: Callable[[], bool] | None = None
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._busy_since: float | None = None
         # A daemon, so that a hung engine cannot keep the process from ending.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -42,6 +44,12 @@ class EngineThread:
     def post(self, work: Callable[[], None]) -> None:
         """Run `work` on the thread before its next step."""
         self._work.put(work)
+
+    @property
+    def busy_s(self) -> float:
+        """How long it has been at what it is doing now, a step or other work. From any thread."""
+        since = self._busy_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def drive(self, step: Callable[[], bool] | None) -> None:
         """What to do between the work: called as long as it returns True, and after each work."""
@@ -67,9 +75,12 @@ class EngineThread:
             more = self._step is not None
 
     def _guarded(self, work: Callable[[], T] | None) -> bool:
+        self._busy_since = time.monotonic()
         try:
             return bool(work is not None and work())
         except Exception as error:
             logger.exception("the engine thread met a fault")
             self._on_fault(error)
             return False
+        finally:
+            self._busy_since = None

@@ -5,7 +5,7 @@ import pytest
 from worker.engine.base import EngineBusy
 from worker.engine.fake_core import Effects, FakeCore, FakeRequest, Speed
 from worker.engine.fake_script import Script, WordTokenizer, answer_of
-from worker.engine.output import EngineOutput
+from worker.engine.output import EngineFailed, EngineOutput
 from worker.stops import StopMatcher
 
 
@@ -265,7 +265,17 @@ def test_a_hang_stops_all_steps_and_its_age_grows():
     assert bench.core.load(bench.now).step_age_s == pytest.approx(7, abs=0.2)
     bench.core.remove(bad)
     bench.core.remove(other)
-    assert bench.core.load(bench.now).step_age_s == 0
+    assert bench.core.load(bench.now).step_age_s == pytest.approx(7, abs=0.2)
+
+
+def test_an_engine_that_breaks_ends_every_request_for_good():
+    bench = Bench(slots=1, room=1)
+    bench.add("bad", Script(tokens=("a", "b"), break_at=1))
+    bench.add("waiting")
+    bench.run()
+    assert bench.text("bad") == "a"
+    assert [type(bench.end(name)) for name in ("bad", "waiting")] == [EngineFailed, EngineFailed]
+    assert not list(bench.core.requests())
 
 
 def test_waiting_behind_a_busy_slot_is_no_hang():

@@ -67,6 +67,20 @@ def test_a_step_that_raises_is_reported_once_and_not_tried_without_work(thread, 
     assert thread.call(lambda: len(faults)) == 1
 
 
+def test_it_tells_how_long_it_has_been_at_one_thing(thread):
+    assert thread.busy_s == 0
+    let_go = threading.Event()
+    begun = threading.Event()
+    thread.post(begun.set)
+    thread.post(lambda: let_go.wait(30))
+    assert begun.wait(5)
+    first = thread.busy_s
+    assert 0 < first < thread.busy_s
+    let_go.set()
+    thread.call(lambda: None)
+    assert thread.call(lambda: thread.busy_s) < 5
+
+
 def test_ending_finishes_what_was_given_before():
     seen: list[object] = []
     thread = EngineThread("test", seen.append)
