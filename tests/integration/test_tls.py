@@ -190,6 +190,13 @@ def test_clients_that_never_read_are_cut_off_over_tls(here: Encrypted, tokens: d
         reader.close()
 
 
+def test_too_many_requests_sent_ahead_end_the_connection_over_tls(here: Encrypted):
+    with connect(here.url) as connection:
+        connection.sendall(request(ENDLESS) + get("/health") * 100)
+        assert error_code(read_to_end(connection)) == (400, "invalid_http")
+        wait_for(here.idle, "the request to be ended", 10.0)
+
+
 def test_a_long_answer_reaches_a_slow_client_whole_though_the_connection_closes(here: Encrypted):
     body = chat(script(tokens=["x" * 1000], repeat=300))
     with connect(here.url, receive_buffer=65_536) as connection:
