@@ -11,8 +11,9 @@ def certificate(folder: Path, name: str, *, password: str = "") -> tuple[Path, P
     cert, key = folder / f"{name}.pem", folder / f"{name}.key"
     secrecy = ["-passout", f"pass:{password}"] if password else ["-nodes"]
     subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
+    curve = ["-pkeyopt", "ec_paramgen_curve:prime256v1"]
     files = ["-keyout", str(key), "-out", str(cert)]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-days", "2", *secrecy, *subject, *files]
+    command = ["openssl", "req", "-x509", "-newkey", "ec", *curve, "-days", "2", *secrecy, *subject, *files]
     subprocess.run(command, check=True, capture_output=True)
     key.chmod(0o600)
     return cert, key
