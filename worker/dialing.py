@@ -65,7 +65,8 @@ def why_refused(dial: Dial, event: int, value: int) -> str:
         return "it encrypts, and insecure_tcp is set here; remove that, and give this worker keys"
     if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and curve is not None:
         return (
-            f"it ended the handshake; its key may be another than '{curve.gateway}', which is expected here:"
+            "the handshake did not come to its end, again and again: the network or the gateway is stuck, or"
+            f" its key is another than '{curve.gateway}', which is expected here:"
             f" compare with clusterctl worker-key show {dial.gateway} on its machine, and take that with"
             f" clusterctl worker-key pin {dial.gateway} KEY"
         )
