@@ -32,7 +32,7 @@ def test_clocks_that_jump_by_a_day_and_back_change_nothing(tmp_path: Path):
         for worker_id in ("w-1", "w-2"):
             cluster.start("worker", worker_id, **environ)
         cluster.wait_ready("w-1", "w-2")
-        with unscathed(cluster.home), Load(cluster.url, clients=4, tokens=30) as load:
+        with unscathed(cluster.home), Load(cluster.url, clients=4) as load:
             incarnations = {w["id"]: w["incarnation"] for w in cluster.state()["workers"]}
             for wrong_by in (DAY_S, -DAY_S, 0, 3600, 0):
                 load.wait_for_answers(4)

@@ -348,7 +348,7 @@ def test_fc_84_a_call_that_is_held_back_for_long_comes_whole_with_signs_of_life(
     arguments = '{"text": "' + "x" * 40 + '"}'
     call = f'<tool_call>{{"name": "f", "arguments": {arguments}}}</tool_call>'
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
-    content = script(tokens=[call[at : at + 3] for at in range(0, len(call), 3)], delay_ms=60)
+    content = script(tokens=[call[at : at + 3] for at in range(0, len(call), 3)], delay_ms=35)
     with unscathed(cluster.home):
         reader = Reader(cluster, content, tools=tools)
         events = reader.events()
