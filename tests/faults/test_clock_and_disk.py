@@ -9,6 +9,7 @@ import pytest
 
 from tests.faults.aftermath import total, unscathed
 from tests.faults.intruding import environ_with
+from tests.faults.wrong_clock import set_by
 from tests.integration.cluster import (
     config_text,
     fake_worker,
@@ -25,7 +26,7 @@ WORKERS = fake_worker("w-1") + fake_worker("w-2")
 
 def test_clocks_that_jump_by_a_day_and_back_change_nothing(tmp_path: Path):
     clock = tmp_path / "clock"
-    clock.write_text("0")
+    set_by(clock, 0)
     environ = {**environ_with("wrong_clock", tmp_path), "WRONG_CLOCK": str(clock)}
     with running(config_text(WORKERS), gateways=()) as cluster:
         cluster.start("gateway", "gw-1", **environ)
@@ -36,7 +37,7 @@ def test_clocks_that_jump_by_a_day_and_back_change_nothing(tmp_path: Path):
             incarnations = {w["id"]: w["incarnation"] for w in cluster.state()["workers"]}
             for wrong_by in (DAY_S, -DAY_S, 0, 3600, 0):
                 load.wait_for_answers(4)
-                clock.write_text(str(wrong_by))
+                set_by(clock, wrong_by)
             load.wait_for_answers(4)
             assert {w["id"]: w["incarnation"] for w in cluster.state()["workers"]} == incarnations
             assert total(cluster.home, "gateway_retries_total") == 0
@@ -48,11 +49,11 @@ def test_a_worker_that_is_started_after_the_clock_was_set_back_replaces_the_one_
 ):
     """By its name it looks older than that one."""
     clock = tmp_path / "clock"
-    clock.write_text("0")
+    set_by(clock, 0)
     environ = {**environ_with("wrong_clock", tmp_path), "WRONG_CLOCK": str(clock)}
     with running(config_text(WORKERS), "w-1") as cluster, unscathed(cluster.home):
         before = cluster.worker("w-1")["incarnation"]
-        clock.write_text(str(-DAY_S))
+        set_by(clock, -DAY_S)
         cluster.signal("w-1", signal.SIGKILL)
         cluster.wait_exit("w-1")
         cluster.start("worker", "w-1", **environ)

@@ -128,8 +128,8 @@ class Misfortune:
         while not clients.enough:
             await asyncio.sleep(KILL_EVERY_S)
             ready = [w["id"] for w in state(self._operator.home)["workers"] if w["state"] == "ready"]
-            if ready and await asyncio.to_thread(self._drain, self._rng.choice(ready)):
-                self.drains += 1
+            if ready:
+                self.drains += await asyncio.to_thread(self._drain, str(self._rng.choice(ready)))
 
     def _drain(self, worker_id: str) -> bool:
         """Whether it was there to be drained; it finishes what it has, and takes requests again."""
