@@ -6,7 +6,6 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psutil
@@ -51,11 +50,6 @@ max_requests = 0
 """
 CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
 TOOL = {"type": "function", "function": {"name": PROMPT, "description": PROMPT, "parameters": {}}}
-
-
-def told(**script_fields: Any) -> str:
-    """A prompt for the fake engine, with a mark."""
-    return script(tokens=[ANSWER], **script_fields) + " " + PROMPT
 
 
 FAULTS: list[tuple[str, object]] = [
