@@ -211,8 +211,8 @@ class Dispatcher:
         self._pump(view.card.name, now)
 
     def _after_death(self, flight: Flight, worker: WorkerView, error: ClusterError, now: float) -> None:
-        """Its worker died, or hangs; perhaps of it, if it had taken it."""
-        flight.deaths = 0 if flight.progressed else flight.deaths + flight.confirmed
+        """Its worker died, or hangs; perhaps of it."""
+        flight.deaths = 0 if flight.progressed else flight.deaths + 1
         if flight.deaths < POISON_DEATHS:
             self._retry(flight, worker, error, now)
             return

@@ -69,7 +69,7 @@ class Flight:
     tried: set[str] = field(default_factory=set)
     """Workers that were asked since it last stood in the line."""
     deaths: int = 0
-    """Workers in a row that died with it, which they had taken, before it had a token there."""
+    """Workers in a row that died with it before it had a token there."""
     fruitless: int = 0
     """Attempts in a row that ended without a token."""
     engine_failures: int = 0

@@ -235,25 +235,10 @@ def test_poison_is_not_given_to_a_third_worker():
     fleet.start(b"a")
     fleet.join("b")
     fleet.lose(b"a")
-    fleet.accept(b"b")
     fleet.join("c")
     fleet.lose(b"b")
     assert outlet.code == "worker_lost"
     assert fleet.at(b"c") == []
-
-
-def test_a_worker_that_was_gone_before_it_took_the_request_did_not_die_of_it():
-    """As when a network breaks: the second loss is found only after the first one was followed."""
-    fleet = Fleet()
-    fleet.join("a")
-    outlet = fleet.ask("r")
-    fleet.start(b"a")
-    fleet.join("b")
-    fleet.lose(b"a")
-    fleet.join("c")
-    fleet.lose(b"b")
-    assert outlet.error is None
-    assert fleet.at(b"c") == ["r"]
 
 
 def test_a_failed_engine_is_tried_once_more_and_not_again():
