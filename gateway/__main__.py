@@ -19,13 +19,18 @@ from typing import cast
 import msgspec
 import uvicorn
 
-from gateway.admin import Admin, AdminKey
+from gateway.admin import Admin
 from gateway.app import make_app
 from gateway.binding import BACKLOG, StartError, bind_http, bind_wire, connection_limit, url_of
+from gateway.body import Intake
 from gateway.client import Wire
 from gateway.cluster import Cluster
 from gateway.connection import Connection, end_overdue
+from gateway.doors import Doors
+from gateway.generation import Desk
+from gateway.metrics import Metrics
 from gateway.patience import KEEP_ALIVE_S
+from gateway.quotas import Quotas, shared_storage
 from gateway.secured import Secured
 from gateway.tls import Tls
 from gateway.watch import Watched
@@ -37,7 +42,6 @@ from protocol.configfile import read_config
 from protocol.errors import ClusterError, ErrorCode
 from protocol.folders import leave_socket_folder
 from protocol.keyfiles import KeyFileError
-from protocol.keys import read_admin_key
 from protocol.locks import is_locked
 from protocol.states import ExitCode
 from protocol.wire_keys import allowed_path, read_allowed
@@ -77,13 +81,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logs.set_up(cluster_config.log, gateway.id, home.log(gateway.id))
         logging.getLogger("uvicorn").setLevel(logging.ERROR)
         tls = Tls.of(gateway)
+        doors = Doors(home, gateway, cluster_config.auth)
+        process = _Gateway(cluster_config, gateway, home, options.config, tls, doors)
         listener = bind_http(gateway)
         wire = bind_wire(gateway, home, cluster_config)
-    except (ConfigError, AddressError, StartError) as error:
+    except (ConfigError, AddressError, StartError, KeyFileError) as error:
         sys.stderr.write(f"cluster-gateway: {error}\n")
         return ExitCode.MISCONFIGURED
     try:
-        asyncio.run(_Gateway(cluster_config, gateway, home, options.config, tls).serve(listener, wire))
+        asyncio.run(process.serve(listener, wire))
     except Exception:
         logger.exception("the gateway failed")
         return ExitCode.FAULT
@@ -101,7 +107,13 @@ class _Gateway:
     """The life of the process, on its event loop."""
 
     def __init__(
-        self, cluster_config: ClusterConfig, gateway: GatewayConfig, home: Home, path: Path, tls: Tls | None
+        self,
+        cluster_config: ClusterConfig,
+        gateway: GatewayConfig,
+        home: Home,
+        path: Path,
+        tls: Tls | None,
+        doors: Doors,
     ) -> None:
         self._config = cluster_config
         self._gateway = gateway
@@ -109,8 +121,9 @@ class _Gateway:
         self._home = home
         self._path = path
         self._tls = tls
-        self._key = AdminKey()
+        self._doors = doors
         self._allowed = Watched(allowed_path(home))
+        self._shared = shared_storage(cluster_config.limits)
         self._stop = asyncio.Event()
 
     async def serve(self, listener: socket.socket, wire: Wire) -> None:
@@ -147,8 +160,16 @@ class _Gateway:
         limits = self._config.limits
         most = connection_limit(limits.max_connections)
         limits = msgspec.structs.replace(limits, max_connections=most)
-        actions = Admin(cluster, limits, self._key, lambda: self._reload(cluster))
-        app = make_app(cluster, self._config, limits, actions, lambda: len(server.server_state.connections))
+        actions = Admin(cluster, limits, self._doors.admin, lambda: self._reload(cluster))
+        quotas = Quotas(asyncio.get_running_loop().time, self._shared)
+        app = make_app(
+            cluster,
+            self._config,
+            Desk(Metrics(cluster), limits, Intake(limits), quotas),
+            actions,
+            self._doors.access,
+            lambda: len(server.server_state.connections),
+        )
         protocols = functools.partial(Connection, limits) if self._tls is None else Secured(self._tls, limits)
         settings = uvicorn.Config(
             app,
@@ -203,11 +224,7 @@ class _Gateway:
         self._look_for_supervisor(cluster)
         self._read_allowed(cluster)
         cluster.mark_down(path.stem for path in self._home.run.glob("*.down"))
-        try:
-            self._key.take(read_admin_key(self._home))
-        except KeyFileError as error:
-            self._key.lack(str(error))
-            logger.info("nobody may act on this gateway over HTTP: %s", error)
+        self._doors.read_admin_key()
 
     def _tell_url(self, cluster: Cluster) -> None:
         """And of TLS the certificate, by which clusterctl knows that it is this gateway which answers."""
@@ -229,12 +246,13 @@ class _Gateway:
             logger.error("who may come over tcp was not read again, the old list holds: %s", error)
 
     def _look_on(self, cluster: Cluster) -> None:
-        """Now and from now on: which workers nobody would start again, and which may come."""
+        """Now and from now on: which workers nobody would start again, which may come, and who may ask."""
         asyncio.get_running_loop().call_later(_SWEEP_S, self._look_on, cluster)
         self._look_for_supervisor(cluster)
         self._look_for_certificate(cluster)
         if self._allowed.has_changed():
             self._read_allowed(cluster)
+        self._doors.look()
 
     def _look_for_supervisor(self, cluster: Cluster) -> None:
         """Everyone holds a lock for life: the supervisor, and each worker."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import logging
 from collections.abc import Callable
 from typing import Any, Literal
@@ -12,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gateway.body import Headers, Intake, header
+from gateway.access import AdminKey
+from gateway.body import Intake
 from gateway.cluster import Cluster
 from gateway.flight import Sent
 from gateway.registry import WorkerView
@@ -35,35 +35,6 @@ class DrainOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def __post_init__(self) -> None:
         if self.timeout_s is not None and not 0 <= self.timeout_s < float("inf"):
             raise ValueError("Expected a `timeout_s` of 0 seconds or more")
-
-
-class AdminKey:
-    """The key that is in force. Without one, nobody may act, and all are told why."""
-
-    def __init__(self) -> None:
-        self._key = ""
-        self._why = ""
-
-    def take(self, key: str) -> None:
-        self._key, self._why = key, ""
-
-    def lack(self, why: str) -> None:
-        """There is no key that can be used."""
-        self._key, self._why = "", why
-
-    def check(self, headers: Headers) -> None:
-        """Raises `ClusterError` unless the request brings the key."""
-        headers = list(headers)
-        scheme, _, token = header(headers, b"authorization").partition(" ")
-        given = token.strip() if scheme.lower() == "bearer" else header(headers, b"x-api-key")
-        if not self._key:
-            raise ClusterError(ErrorCode.FORBIDDEN, f"this gateway has no admin key: {self._why}")
-        if not given:
-            message = "this takes the admin key, as Authorization: Bearer KEY; it stands in keys/admin.key"
-            raise ClusterError(ErrorCode.UNAUTHENTICATED, message, reason="missing_admin_key")
-        if not hmac.compare_digest(given.encode(), self._key.encode()):
-            message = "this is not the admin key of this gateway; it stands in keys/admin.key"
-            raise ClusterError(ErrorCode.FORBIDDEN, message, reason="wrong_admin_key")
 
 
 class Admin:

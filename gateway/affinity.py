@@ -20,7 +20,7 @@ HEAD_BYTES = 1024
 
 def key_of(request: Generate) -> bytes | None:
     """Of a request's beginning, or of what the client names instead; None for short prompts."""
-    digest = hashlib.blake2b(request.model.encode(), digest_size=16)
+    digest = hashlib.blake2b(f"{request.model}\0{request.tenant}".encode(), digest_size=16)
     if request.cache_key:
         digest.update(b"\0named\0" + request.cache_key.encode(errors="replace"))
         return digest.digest()

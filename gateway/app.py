@@ -8,8 +8,8 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway import admin, listings, tokens
+from gateway.access import Access
 from gateway.admin import Admin
-from gateway.body import Intake
 from gateway.cluster import Cluster
 from gateway.dialects.anthropic_answer import Messages
 from gateway.dialects.base import Dialect
@@ -18,38 +18,35 @@ from gateway.dialects.ollama_answer import Ollama
 from gateway.dialects.openai_chat_answer import ChatCompletions
 from gateway.dialects.openai_completions import Completions
 from gateway.dialects.openai_responses_answer import Responses
-from gateway.generation import Generation
+from gateway.generation import Desk, Generation
 from gateway.listings import Listings
-from gateway.metrics import Metrics
 from gateway.middleware import Entrance
 from gateway.routes import Pages, routes
-from protocol.config import ClusterConfig, LimitsConfig
+from protocol.config import ClusterConfig
 from protocol.errors import ClusterError, ErrorCode
 
 
 def make_app(
     cluster: Cluster,
     config: ClusterConfig,
-    limits: LimitsConfig,
+    desk: Desk,
     actions: Admin,
+    access: Access,
     connections: Callable[[], int],
 ) -> ASGIApp:
-    """`limits` are those that hold here, `connections` tells how many are open at the moment."""
-    paths = client_paths(cluster, config, limits, Metrics(cluster)) + admin.routes(actions)
+    """`desk.limits` are those that hold here, `connections` tells how many are open at the moment."""
+    paths = client_paths(cluster, config, desk) + admin.routes(actions)
     router = Router(paths, redirect_slashes=False, default=_unknown_url)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = router  # makes the router raise for a wrong method rather than answer in plain text
         await router(scope, receive, send)
 
-    return Entrance(app, has_room=lambda: connections() <= limits.max_connections)
+    return Entrance(app, lambda: connections() <= desk.limits.max_connections, access)
 
 
-def client_paths(
-    cluster: Cluster, config: ClusterConfig, limits: LimitsConfig, metrics: Metrics
-) -> list[Route]:
+def client_paths(cluster: Cluster, config: ClusterConfig, desk: Desk) -> list[Route]:
     """All but the operator's; `gateway.surface` describes them."""
-    intake = Intake(limits)
     responses = Responses()
     dialects: dict[str, Dialect] = {
         "/chat/completions": ChatCompletions(),
@@ -65,13 +62,11 @@ def client_paths(
     }
 
     def endpoints(spoken: dict[str, Dialect]) -> dict[str, Generation]:
-        return {
-            path: Generation(dialect, cluster, metrics, limits, intake) for path, dialect in spoken.items()
-        }
+        return {path: Generation(dialect, cluster, desk) for path, dialect in spoken.items()}
 
-    paths = routes(Pages(cluster, metrics, responses.store), endpoints(dialects))
-    paths += listings.routes(Listings(cluster, intake), endpoints(others))
-    return paths + tokens.routes(cluster, intake, drop_billing_line=config.anthropic.drop_billing_line)
+    paths = routes(Pages(cluster, desk.metrics, responses.store), endpoints(dialects))
+    paths += listings.routes(Listings(cluster, desk.intake), endpoints(others))
+    return paths + tokens.routes(cluster, desk.intake, drop_billing_line=config.anthropic.drop_billing_line)
 
 
 async def _unknown_url(scope: Scope, receive: Receive, send: Send) -> None:

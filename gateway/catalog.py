@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from gateway import routing
+from gateway.access import ANYBODY
 from gateway.registry import Registry, WorkerView
+from protocol.api_keys import ApiKey
 from protocol.config import ModelConfig, WorkerConfig
 from protocol.errors import ClusterError, ErrorCode
 from protocol.states import WorkerState
@@ -61,16 +63,25 @@ class Catalog:
     def configured_ids(self) -> set[str]:
         return {worker.id for worker in self.configured}
 
-    def models(self) -> dict[str, list[str]]:
-        """Names with aliases, in a stable order."""
-        return routing.served_models(self.configured, self._registry.views(), self.rules)
+    def models(self, caller: ApiKey = ANYBODY) -> dict[str, list[str]]:
+        """Names with aliases, in a stable order: those that the caller may use."""
+        served = routing.served_models(self.configured, self._registry.views(), self.rules)
+        return {name: aliases for name, aliases in served.items() if caller.allows((name, *aliases))}
 
-    def named(self, asked: str | None) -> str:
+    def named(self, asked: str | None, caller: ApiKey = ANYBODY) -> str:
         """The model that a client's name means; the only one where it gives none. Raises `ClusterError`."""
-        models = self.models()
+        models = self.models(caller)
         model = routing.resolve(asked, models, self.rules)
         if model is not None:
             return model
+        if asked is not None and routing.resolve(asked, self.models(), self.rules) is not None:
+            allowed = ", ".join(models) or "none"
+            raise ClusterError(
+                ErrorCode.FORBIDDEN,
+                f"this API key may not use the model {asked[:200]!r}; allowed are: {allowed}",
+                param="model",
+                reason="model_not_allowed",
+            )
         served = ", ".join(models) or "none"
         if asked is None:
             raise ClusterError(

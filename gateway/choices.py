@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gateway.access import ANYBODY
 from gateway.cluster import Cluster
 from gateway.dialects.base import Asked, total
 from gateway.stream import Group, Stream
+from protocol.api_keys import PRIORITIES, ApiKey
 from protocol.messages import Generate
 from protocol.values import Usage
 
 _SEEDS = 2**63
 
 
-def generates(asked: Asked, request_id: str, model: str, seed: int, time_left_s: float) -> list[Generate]:
+def generates(
+    asked: Asked, request_id: str, model: str, seed: int, time_left_s: float, caller: ApiKey = ANYBODY
+) -> list[Generate]:
     """What the workers are asked: each prompt `n` times, with seeds in a row."""
+    level = max(PRIORITIES.index(caller.priority), asked.level)
     prompts: Sequence[str | tuple[int, ...] | None] = asked.prompts or (None,)
     return [
         Generate(
@@ -32,6 +37,8 @@ def generates(asked: Asked, request_id: str, model: str, seed: int, time_left_s:
             parallel_tool_calls=asked.parallel_tool_calls,
             response_format=asked.response_format,
             template_options=asked.template_options,
+            priority=PRIORITIES[level],
+            tenant=caller.name,
             time_left_s=time_left_s,
             cache_key=asked.cache_key,
         )
@@ -67,9 +74,10 @@ class Choices(Group):
             )
             self.streams.append(stream)
 
-    def close(self) -> None:
-        for request_id in self._ids:
-            self._cluster.close(request_id)
+    def close(self) -> int:
+        """How many tokens they took, prompts included."""
+        took = total([self._cluster.close(request_id) for request_id in self._ids], self._n)
+        return took.prompt_tokens + took.completion_tokens
 
     @property
     def overrun(self) -> bool:

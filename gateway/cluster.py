@@ -25,6 +25,7 @@ from protocol.config import ClusterConfig
 from protocol.errors import ClusterError, ErrorCode
 from protocol.messages import GatewayMessage, Generate, Tokenize
 from protocol.states import WorkerState
+from protocol.values import Usage
 from protocol.wire_keys import AllowList
 
 logger = logging.getLogger(__name__)
@@ -99,10 +100,14 @@ class Cluster:
         self._streams[request.request_id] = stream
         return stream
 
-    def close(self, request_id: str) -> None:
-        """Abort the request if it is not over, and free all that it holds. Idempotent."""
-        self._streams.pop(request_id, None)
+    def close(self, request_id: str) -> Usage:
+        """Abort the request if it is not over, and free all that it holds: what it took. Idempotent."""
+        stream = self._streams.pop(request_id, None)
+        flight = self.dispatcher.flights.get(request_id)
         self.dispatcher.cancel(request_id, self._clock())
+        if flight is not None:
+            return flight.usage
+        return stream.end.usage if stream is not None and stream.end is not None else Usage()
 
     async def ask(self, message: Tokenize, model: str, *, waits: bool | None = None) -> Any:
         """What a worker of the model says to a question. Raises `ClusterError`.

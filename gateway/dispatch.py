@@ -95,9 +95,9 @@ class Dispatcher:
         self._budget.request(now)
         self.flights.add(flight)
         if further:
-            self.waiting.exempt(flight, now)
+            self.waiting.exempt(flight, now, returns=False)
         try:
-            if self.waiting.head(model) is not None or not self._placement.place(flight, now):
+            if self.waiting.head(model) is not None or not self._place(flight, now):
                 self._wait(flight, now)
         except ClusterError:
             self.flights.take_out(request.request_id)
@@ -109,6 +109,7 @@ class Dispatcher:
         if flight is None:
             return
         self._withdraw(flight)
+        self.waiting.settle(flight)
         self._pump(flight.model, now)
 
     # --- what workers say ---
@@ -145,11 +146,13 @@ class Dispatcher:
             case Accepted():
                 pass
             case Started():
+                flight.prompt_tokens = message.prompt_tokens
                 flight.outlet.started(worker, message)
             case Rejected():
                 self._rejected(flight, worker, message, now)
             case Finished():
                 self.flights.take_out(flight.request_id)
+                self.waiting.settle(flight, message.usage)
                 self._registry.served(worker.connection, now - flight.sent_at, now)
                 self.breakers.succeeded(worker, now)
                 flight.outlet.finished(worker, message)
@@ -269,13 +272,20 @@ class Dispatcher:
 
     # --- moves ---
 
+    def _place(self, flight: Flight, now: float) -> bool:
+        placed = self._placement.place(flight, now)
+        if placed:
+            self.waiting.sent(flight)
+        return placed
+
     def _place_or_wait(self, flight: Flight, now: float) -> None:
-        if not self._placement.place(flight, now):
+        if not self._place(flight, now):
             self._wait(flight, now)
 
     def _wait(self, flight: Flight, now: float) -> None:
         flight.tried.clear()
-        self.waiting.enter(flight, now)
+        for request_id, error in self.waiting.enter(flight, now):
+            self._end(self.flights[request_id], error)
 
     def _retry(self, flight: Flight, worker: WorkerView, error: ClusterError, now: float) -> None:
         """On to another worker, which begins anew, or goes on after the tokens that were shown; or end it."""
@@ -313,6 +323,7 @@ class Dispatcher:
     def _end(self, flight: Flight, error: ClusterError) -> None:
         self.flights.take_out(flight.request_id)
         self.waiting.leave(flight)
+        self.waiting.settle(flight)
         flight.outlet.failed(error)
 
     def _withdraw(self, flight: Flight) -> None:
@@ -331,7 +342,7 @@ class Dispatcher:
             if self._catalog.is_hopeless(model, now):
                 self.waiting.leave(flight)
                 self._guarded(flight, now, self._wait)
-            elif self._placement.place(flight, now):
+            elif self._place(flight, now):
                 self.waiting.leave(flight)
             else:
                 flight.tried.clear()

@@ -9,6 +9,7 @@ from enum import Enum
 
 import msgspec
 
+from protocol.api_keys import hide_keys
 from protocol.errors import ClusterError, ErrorCode
 
 Headers = list[tuple[bytes, bytes]]
@@ -128,7 +129,7 @@ def error_fields(error: ClusterError) -> dict[str, object]:
     """The four keys that OpenAI's clients read."""
     failure = TABLE[error.code]
     return {
-        "message": error.message,
+        "message": hide_keys(error.message),
         "type": failure.type,
         "param": error.param,
         "code": error.reason or failure.code,
@@ -138,14 +139,14 @@ def error_fields(error: ClusterError) -> dict[str, object]:
 def error_object(error: ClusterError, shape: Shape = Shape.OPENAI, request_id: str = "") -> dict[str, object]:
     """The body of an error."""
     if shape is Shape.OLLAMA:
-        return {"error": error.message}
+        return {"error": hide_keys(error.message)}
     if shape is not Shape.ANTHROPIC:
         fields = error_fields(error)
         if shape is Shape.RESPONSES and error.param == "messages":
             fields["param"] = "input"  # a worker does not know in which dialect it was asked
         return {"error": fields}
     kind = _ANTHROPIC_TYPES.get(status_of(error, shape), "invalid_request_error")
-    body: dict[str, object] = {"type": "error", "error": {"type": kind, "message": error.message}}
+    body: dict[str, object] = {"type": "error", "error": {"type": kind, "message": hide_keys(error.message)}}
     return body | {"request_id": request_id} if request_id else body
 
 
@@ -154,6 +155,8 @@ def render(error: ClusterError, shape: Shape = Shape.OPENAI, request_id: str = "
     failure = TABLE[error.code]
     body = msgspec.json.encode(error_object(error, shape, request_id))
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    if failure.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
     if failure.retry_after:
         wait_s = DEFAULT_RETRY_AFTER_S if error.retry_after_s is None else error.retry_after_s
         wait_s = min(_MOST_RETRY_AFTER_S, max(0.001, wait_s))

@@ -10,8 +10,10 @@ from typing import Protocol
 
 from gateway.queue import Ticket
 from gateway.registry import WorkerView
+from protocol.api_keys import PRIORITIES
 from protocol.errors import ClusterError
 from protocol.messages import Delta, Deltas, Finished, GatewayMessage, Generate, Started
+from protocol.values import Usage
 
 
 class Sent(Enum):
@@ -64,6 +66,10 @@ class Flight:
     """So many of them came before the present attempt."""
     untraced: bool = False
     """Something came that these tokens do not tell of."""
+    prompt_tokens: int = 0
+    """As its worker counted them."""
+    charged: float = 0.0
+    """What its key was charged for it so far; see `gateway.fairness`."""
     ticket: Ticket | None = None
     """Its place in the line, kept when it leaves: who comes back stands where it stood."""
     tried: set[str] = field(default_factory=set)
@@ -83,6 +89,21 @@ class Flight:
     @property
     def request_id(self) -> str:
         return self.request.request_id
+
+    @property
+    def tenant(self) -> str:
+        """The key by which it came: whose turn it takes in the line."""
+        return self.request.tenant
+
+    @property
+    def level(self) -> int:
+        """Its class; 0 comes first."""
+        return PRIORITIES.index(self.request.priority)
+
+    @property
+    def usage(self) -> Usage:
+        """What it took so far."""
+        return Usage(prompt_tokens=self.prompt_tokens, completion_tokens=len(self.emitted))
 
     @property
     def began(self) -> bool:

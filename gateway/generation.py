@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
@@ -14,9 +15,11 @@ from gateway.body import Intake, client_closed, session, wait_for_disconnect, wa
 from gateway.choices import Choices, generates
 from gateway.cluster import Cluster
 from gateway.dialects.base import Answered, Asked, Dialect, Identity, Writer
+from gateway.dialects.response_store import not_kept
 from gateway.line import Line
 from gateway.metrics import Metrics
 from gateway.middleware import Reply
+from gateway.quotas import Quotas
 from protocol.config import LimitsConfig
 from protocol.errors import ClusterError, ErrorCode
 from protocol.messages import Finished, Generate
@@ -24,17 +27,26 @@ from protocol.messages import Finished, Generate
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Desk:
+    """What the endpoints of all dialects share."""
+
+    metrics: Metrics
+    limits: LimitsConfig
+    intake: Intake
+    quotas: Quotas
+
+
 class Generation:
     """The endpoint of one dialect. Holds nothing of a request when it is over."""
 
-    def __init__(
-        self, dialect: Dialect, cluster: Cluster, metrics: Metrics, limits: LimitsConfig, intake: Intake
-    ) -> None:
+    def __init__(self, dialect: Dialect, cluster: Cluster, desk: Desk) -> None:
         self._dialect = dialect
         self._cluster = cluster
-        self._metrics = metrics
-        self._limits = limits
-        self._intake = intake
+        self._metrics = desk.metrics
+        self._limits = desk.limits
+        self._intake = desk.intake
+        self._quotas = desk.quotas
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply: Reply = scope["state"]["reply"]
@@ -55,11 +67,15 @@ class Generation:
 
     async def _answer(self, scope: Scope, receive: Receive, reply: Reply) -> None:
         asked, size = await self._intake.take(scope["headers"], receive, self._dialect.parse)
-        reply.model = self._cluster.catalog.named(asked.model)
+        if asked.kept_for - {reply.caller.name}:
+            raise not_kept()
+        reply.model = self._cluster.catalog.named(asked.model, reply.caller)
         choices = Choices(self._cluster, asked, waits=waits_for_model(scope["headers"]))
+        requests = self._requests(asked, reply, session(scope["headers"]))
+        await self._quotas.take(reply.caller, len(requests), reply.tell)
         watcher: asyncio.Task[None] | None = None
         try:
-            choices.open(self._requests(asked, reply, session(scope["headers"])), size)
+            choices.open(requests, size)
             watcher = asyncio.create_task(_watch(receive, choices))
             if asked.stream:
                 await self._write_stream(asked, choices, reply)
@@ -73,14 +89,14 @@ class Generation:
             if choices.worker is not None:
                 reply.worker_id = choices.worker.worker_id
             reply.told = choices.account()
-            choices.close()
+            self._quotas.done(reply.caller, len(requests), choices.close())
 
     def _requests(self, asked: Asked, reply: Reply, conversation: str) -> list[Generate]:
         """Ids are unique inside the cluster even where two clients send the same one."""
         asked = replace(asked, cache_key=asked.cache_key or conversation)
         request_id = f"{reply.request_id}.{secrets.token_hex(4)}"
         seed = secrets.randbits(63) if asked.seed is None else asked.seed
-        return generates(asked, request_id, reply.model, seed, self._limits.request_timeout_s)
+        return generates(asked, request_id, reply.model, seed, self._limits.request_timeout_s, reply.caller)
 
     async def _write_whole(self, asked: Asked, choices: Choices, reply: Reply) -> None:
         while not choices.is_over:
@@ -187,7 +203,9 @@ async def _watch(receive: Receive, choices: Choices) -> None:
 
 def _identity(asked: Asked, choices: Choices, reply: Reply) -> Identity:
     fingerprint = None if choices.worker is None else choices.worker.card.fingerprint
-    return Identity(secrets.token_hex(12), int(time.time()), asked.model or reply.model, fingerprint)
+    return Identity(
+        secrets.token_hex(12), int(time.time()), asked.model or reply.model, fingerprint, reply.caller.name
+    )
 
 
 def _origin(choices: Choices, reply: Reply) -> list[tuple[bytes, bytes]]:

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from gateway.body import Intake
 from gateway.cluster import Cluster
 from gateway.dialects.fields import Body
-from gateway.routes import json_response, model_object
+from gateway.routes import caller_of, json_response, model_object
 
 _OLLAMA = "0.12.0"
 """The version of Ollama whose routes these are; clients compare it."""
@@ -30,15 +30,15 @@ class Listings:
         return json_response({"version": _OLLAMA})
 
     async def tags(self, request: Request) -> Response:
-        return json_response({"models": [_tag(model) for model in self._models()]})
+        return json_response({"models": [_tag(model) for model in self._models(request)]})
 
     async def running(self, request: Request) -> Response:
-        return json_response({"models": [_tag(m) for m in self._models() if m["state"] == "loaded"]})
+        return json_response({"models": [_tag(m) for m in self._models(request) if m["state"] == "loaded"]})
 
     async def show(self, request: Request) -> Response:
         body, _size = await self._intake.take(request.scope["headers"], request.receive, Body)
-        name = self._cluster.catalog.named(body.text("model") or body.text("name"))
-        model = next(m for m in self._models() if m["id"] == name)
+        name = self._cluster.catalog.named(body.text("model") or body.text("name"), caller_of(request))
+        model = next(m for m in self._models(request) if m["id"] == name)
         architecture = {"general.architecture": "mlx", "mlx.context_length": model["context_length"]}
         capabilities = ["completion", *(["tools"] if _uses_tools(self._cluster, name) else [])]
         return json_response(
@@ -53,14 +53,14 @@ class Listings:
         )
 
     async def studio_models(self, request: Request) -> Response:
-        return json_response({"object": "list", "data": [self._studio(m) for m in self._models()]})
+        return json_response({"object": "list", "data": [self._studio(m) for m in self._models(request)]})
 
     async def studio_model(self, request: Request) -> Response:
-        name = self._cluster.catalog.named(request.path_params["model"])
-        return json_response(next(self._studio(m) for m in self._models() if m["id"] == name))
+        name = self._cluster.catalog.named(request.path_params["model"], caller_of(request))
+        return json_response(next(self._studio(m) for m in self._models(request) if m["id"] == name))
 
-    def _models(self) -> list[dict[str, Any]]:
-        names = self._cluster.catalog.models()
+    def _models(self, request: Request) -> list[dict[str, Any]]:
+        names = self._cluster.catalog.models(caller_of(request))
         return [model_object(self._cluster, name, aliases) for name, aliases in names.items()]
 
     def _studio(self, model: dict[str, Any]) -> dict[str, Any]:

@@ -14,9 +14,11 @@ from collections.abc import Callable
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.access import ANYBODY, Access
 from gateway.body import Headers, discard_body, header
 from gateway.failures import Shape, render, shape_of
 from gateway.line import Line
+from protocol.api_keys import now as time_now
 from protocol.errors import ClusterError, ErrorCode
 
 logger = logging.getLogger(__name__)
@@ -31,7 +33,9 @@ _CORS = [
     (b"access-control-allow-origin", b"*"),
     (
         b"access-control-expose-headers",
-        b"x-request-id, request-id, x-worker-id, x-served-model, x-should-retry, retry-after, retry-after-ms",
+        b"x-request-id, request-id, x-worker-id, x-served-model, x-should-retry, retry-after, retry-after-ms,"
+        b" x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests,"
+        b" x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens",
     ),
 ]
 _PREFLIGHT = [
@@ -65,12 +69,17 @@ class Reply:
         self.status = 0
         self.worker_id = ""
         self.model = ""
+        self.caller = ANYBODY
         self.closes = False
         """Whether the connection ends with this answer."""
         self.told: dict[str, str | int | float] = {}
         """What the access line says of the request beyond ids, status and time."""
-        self._extra = extra
+        self._extra = [*extra]
         self.shape = shape
+
+    def tell(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """Headers that stand on the answer, whatever it is."""
+        self._extra += headers
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -104,8 +113,9 @@ class Reply:
 class Entrance:
     """The outermost layer of the application."""
 
-    def __init__(self, app: ASGIApp, has_room: Callable[[], bool]) -> None:
+    def __init__(self, app: ASGIApp, has_room: Callable[[], bool], access: Access) -> None:
         self._app = app
+        self._access = access
         self._has_room = has_room
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -139,6 +149,8 @@ class Entrance:
             reply.closes = True  # a refused client must not keep the place of one that is served
             message = "this gateway has as many connections as it takes; ask again later"
             raise ClusterError(ErrorCode.OVERLOADED, message)
+        peer = scope["client"][0] if scope.get("client") else ""
+        reply.caller = self._access.caller(scope["path"], scope["headers"], peer, time_now())
         try:
             await self._app(scope, receive, reply.send)
         except HTTPException as error:
@@ -186,6 +198,8 @@ def _log(scope: Scope, asked: str, reply: Reply, seconds: float) -> None:
     retry = header(scope["headers"], b"x-stainless-retry-count")
     if _RETRY.fullmatch(retry):
         told["retry"] = int(retry)
+    if reply.caller.name:
+        told["key"] = reply.caller.name
     logger.log(
         level,
         "request %s: %s %s -> %d, %.3f s, %s",

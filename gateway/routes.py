@@ -13,13 +13,16 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from gateway import openapi
+from gateway.access import OPERATOR
 from gateway.cluster import Cluster
 from gateway.dialects import openai_rows
 from gateway.dialects.response_store import ResponseStore
 from gateway.dialects.table import Use
 from gateway.metrics import CONTENT_TYPE, Metrics
+from gateway.middleware import Reply
 from protocol import __version__
 from protocol.addresses import is_loopback
+from protocol.api_keys import ApiKey
 from protocol.errors import ClusterError, ErrorCode
 
 _CREATED = 0
@@ -32,6 +35,11 @@ _PARAMETERS = [row.name for row in openai_rows.CHAT if row.use is Use.HONOURED]
 
 def json_response(value: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def caller_of(request: Request) -> ApiKey:
+    reply: Reply = request.scope["state"]["reply"]
+    return reply.caller
 
 
 def model_object(cluster: Cluster, name: str, aliases: list[str]) -> dict[str, Any]:
@@ -87,7 +95,7 @@ class Pages:
         return Response(openapi.body(), media_type="application/json")
 
     async def models(self, request: Request) -> Response:
-        names = self._cluster.catalog.models()
+        names = self._cluster.catalog.models(caller_of(request))
         data = [model_object(self._cluster, name, aliases) for name, aliases in names.items()]
         listed = {rule.name: rule.aliases for rule in self._cluster.catalog.rules if rule.list_aliases}
         data += [
@@ -108,7 +116,7 @@ class Pages:
         )
 
     async def model(self, request: Request) -> Response:
-        name = self._cluster.catalog.named(request.path_params["model"])
+        name = self._cluster.catalog.named(request.path_params["model"], caller_of(request))
         model = model_object(self._cluster, name, self._cluster.catalog.models()[name])
         return json_response(model | {"id": request.path_params["model"]})
 
@@ -116,7 +124,7 @@ class Pages:
         """One that is kept: told, or forgotten."""
         response_id = request.path_params["response"]
         kept = self._responses.get(response_id)
-        if kept is None:
+        if kept is None or kept.owner != caller_of(request).name:
             message = f"the response {response_id[:80]!r} is not kept here (any more)"
             raise ClusterError(ErrorCode.UNKNOWN_URL, message, reason="not_found")
         if request.method == "DELETE":
@@ -136,8 +144,9 @@ class Pages:
 
     async def state(self, request: Request) -> Response:
         client = request.client
-        if client is None or not is_loopback(client.host):
-            raise ClusterError(ErrorCode.FORBIDDEN, "the cluster's state is told on this machine only")
+        if caller_of(request) is not OPERATOR and (client is None or not is_loopback(client.host)):
+            message = "the cluster's state is told on this machine only, or to who brings the admin key"
+            raise ClusterError(ErrorCode.FORBIDDEN, message)
         return json_response(self._cluster.state())
 
     async def metrics(self, request: Request) -> Response:

@@ -43,7 +43,7 @@ class TokenRoute:
     async def answer(self, request: Request) -> Response:
         reply: Reply = request.scope["state"]["reply"]
         asked, _size = await self._intake.take(request.scope["headers"], request.receive, self._parse)
-        reply.model = self._cluster.catalog.named(asked.model)
+        reply.model = self._cluster.catalog.named(asked.model, reply.caller)
         message = replace(asked.tokenize, request_id=f"{reply.request_id}.{secrets.token_hex(4)}")
         waits = waits_for_model(request.scope["headers"])
         told = await self._cluster.ask(message, reply.model, waits=waits)

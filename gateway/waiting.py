@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 from gateway import queue
 from gateway.catalog import Catalog
+from gateway.fairness import weighted
 from gateway.flight import Flight
 from protocol.config import QueueConfig
 from protocol.errors import ClusterError, ErrorCode
+from protocol.values import Usage
 
 
 class WaitingRoom:
@@ -31,32 +34,63 @@ class WaitingRoom:
         return {model: len(line) for model, line in self._lines.items()}
 
     def waiting_since(self) -> dict[str, float]:
-        """Of each model that is waited for: when the first in line came."""
-        heads = {model: line.head for model, line in self._lines.items()}
-        return {model: head.since for model, head in heads.items() if head is not None}
+        """Of each model that is waited for: since when."""
+        since = {model: line.since for model, line in self._lines.items()}
+        return {model: first for model, first in since.items() if first is not None}
 
     def head(self, model: str) -> queue.Ticket | None:
         return self._line(model).head
 
-    def enter(self, flight: Flight, now: float) -> None:
-        """Let it wait: at the end, or where it stood before.
+    def enter(self, flight: Flight, now: float) -> list[tuple[str, ClusterError]]:
+        """Let it wait: at the end of its key's requests, or where it stood before.
 
-        Raises `ClusterError` when the line is full, or when no worker can come.
+        The requests that have to leave for it, with what to say to them. Raises `ClusterError` when the
+        line is full, or when no worker can come.
         """
         if self._catalog.is_hopeless(flight.model, now):
             message = f"no worker for {flight.model!r} runs; its operator sees why with: clusterctl status"
             raise ClusterError(ErrorCode.NO_WORKER_AVAILABLE, message)
+        line = self._line(flight.model)
+        line.accounts.refund(flight.tenant, flight.charged)
+        flight.charged = 0.0
+        displaced: list[queue.Ticket] = []
         if flight.ticket is None:
-            flight.ticket = self._ticket(flight, now)
-        self._line(flight.model).enter(flight.ticket)
+            flight.ticket, displaced = self._ticket(flight, now)
+        for ticket in displaced:
+            line.leave(ticket)
+        line.enter(flight.ticket)
+        return [(ticket.request_id, self._full(flight.model)) for ticket in displaced]
 
-    def exempt(self, flight: Flight, now: float) -> None:
-        """It was at a worker once, or belongs to what was: no length or time limit of a line may end it.
+    def exempt(self, flight: Flight, now: float, *, returns: bool = True) -> None:
+        """It belongs to what was taken already: no length or time limit of a line may end it.
 
-        But whoever reads half an answer does not wait for its other half without end.
+        One that `returns` was at a worker, and is the next. But whoever reads half an answer does not
+        wait for its other half without end.
         """
-        expires_at = self._expires_at(flight.model, now) if flight.began else math.inf
-        flight.ticket = queue.Ticket(flight.number, flight.request_id, flight.size, expires_at, now)
+        line = self._line(flight.model)
+        if not returns:
+            line.arrive(flight.tenant)
+        limit_s = self._limit_s(flight)
+        flight.ticket = replace(
+            self._new(flight, now, limit_s),
+            expires_at=line.clock(now) + limit_s if flight.began else math.inf,
+            returns=returns,
+            counts=False,
+        )
+
+    def sent(self, flight: Flight) -> None:
+        """A worker has it: its key is charged, once, however often it is sent."""
+        if not flight.charged:
+            line = self._line(flight.model)
+            line.arrive(flight.tenant)
+            flight.charged = line.accounts.charge(flight.tenant)
+
+    def settle(self, flight: Flight, usage: Usage | None = None) -> None:
+        """It is over: its key has been served what it took."""
+        if flight.charged:
+            done = usage or flight.usage
+            took = weighted(done.prompt_tokens, done.completion_tokens)
+            self._line(flight.model).accounts.settle(flight.tenant, flight.charged, took)
 
     def leave(self, flight: Flight) -> None:
         """Idempotent."""
@@ -80,18 +114,36 @@ class WaitingRoom:
             for ticket in line.expired(now)
         ]
 
-    def _ticket(self, flight: Flight, now: float) -> queue.Ticket:
-        limit = queue.max_requests(self._config, self._catalog.slots(flight.model))
-        if not self._line(flight.model).has_room(flight.size, limit):
-            message = f"all workers for {flight.model!r} are busy and the queue is full; ask again later"
-            wait_s = self._retry_after_s(flight.model)
-            raise ClusterError(ErrorCode.OVERLOADED, message, retry_after_s=wait_s)
-        expires_at = self._expires_at(flight.model, now)
-        return queue.Ticket(flight.number, flight.request_id, flight.size, expires_at, now)
+    def _ticket(self, flight: Flight, now: float) -> tuple[queue.Ticket, list[queue.Ticket]]:
+        """A place for it, and who has to leave for it."""
+        line = self._line(flight.model)
+        ticket = self._new(flight, now, self._limit_s(flight))
+        most = queue.max_requests(self._config, self._catalog.slots(flight.model))
+        displaced = line.displaced(ticket, most)
+        if displaced is None:
+            raise self._full(flight.model)
+        line.arrive(flight.tenant)
+        return ticket, displaced
 
-    def _expires_at(self, model: str, now: float) -> float:
-        limit_s = queue.time_limit_s(self._config, self._catalog.workers_of(model))
-        return self._line(model).clock(now) + limit_s
+    def _new(self, flight: Flight, now: float, limit_s: float) -> queue.Ticket:
+        clock = self._line(flight.model).clock(now)
+        return queue.Ticket(
+            flight.number,
+            flight.request_id,
+            flight.size,
+            expires_at=clock + limit_s,
+            since=now,
+            tenant=flight.tenant,
+            level=flight.level,
+            hastens_at=clock + limit_s / 2,
+        )
+
+    def _limit_s(self, flight: Flight) -> float:
+        return queue.time_limit_s(self._config, self._catalog.workers_of(flight.model), flight.level)
+
+    def _full(self, model: str) -> ClusterError:
+        message = f"all workers for {model!r} are busy and the queue is full; ask again later"
+        return ClusterError(ErrorCode.OVERLOADED, message, retry_after_s=self._retry_after_s(model))
 
     def _retry_after_s(self, model: str) -> float:
         waiting = len(self._line(model))

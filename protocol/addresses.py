@@ -61,6 +61,11 @@ class Home:
         return self.keys / "admin.key"
 
     @property
+    def api_keys(self) -> Path:
+        """What clients of the gateways need, and may: hashed keys, with their limits."""
+        return self.keys / "api-keys.json"
+
+    @property
     def sockets(self) -> Path:
         """The folder of unix sockets (made 0700): `run`, or a short one where that is too long."""
         longest = self.run / ("x" * 40)

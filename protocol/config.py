@@ -146,6 +146,8 @@ class QueueConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Per model. Default: max(16, 2 x slots / gateways), at most 1,024."""
     timeout_s: Seconds = 60.0
     """At least this long; longer where the model's own service time is."""
+    batch_timeout_s: Seconds = 600.0
+    """The same for requests of the class batch."""
 
 
 class RoutingConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -205,6 +207,17 @@ class LimitsConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A client that lets so much pile up unread is disconnected."""
     stream_stall_s: Seconds = 30.0
     """A client that takes nothing for so long although something is there is disconnected."""
+    storage: str | None = None
+    """`redis://HOST:PORT/0` or `valkey://…`: what API keys take a minute is counted there, for all gateways
+    that name it. Default: each gateway counts for itself, and forgets at its end."""
+    storage_password_file: str | None = None
+
+
+class AuthConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[auth]`: what is asked of clients, where the home has API keys."""
+
+    metrics: Literal["local", "key", "open"] = "local"
+    """`/metrics` takes no key from this machine, takes one from all, or from nobody."""
 
 
 class LogConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -233,11 +246,11 @@ class ClusterConfig(_Table, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     residency: ResidencyConfig = ResidencyConfig()
     heartbeat: HeartbeatConfig = HeartbeatConfig()
     limits: LimitsConfig = LimitsConfig()
+    auth: AuthConfig = AuthConfig()
     log: LogConfig = LogConfig()
     models: tuple[ModelConfig, ...] = ()
     anthropic: AnthropicConfig = AnthropicConfig()
     # Part of the format, not built yet: refused by `config_rules`.
-    auth: Any = None
     admin: Any = None
     media: Any = None
     nodes: Any = None

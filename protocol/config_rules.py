@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -12,11 +13,12 @@ from protocol.config_errors import ConfigError
 from protocol.values import Name
 
 if TYPE_CHECKING:
-    from protocol.config import ClusterConfig, GatewayConfig, WorkerConfig
+    from protocol.config import ClusterConfig, GatewayConfig, LimitsConfig, WorkerConfig
 
 ENGINES = ("batched", "serial", "fake")
 _PLANNED_ENGINES = ("vision", "embeddings")
 _WITH_ADAPTERS = ("batched", "serial")
+_STORAGES = ("redis", "rediss", "valkey", "valkeys")
 _CLASS_PATH = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 
 
@@ -25,6 +27,7 @@ def check(config: ClusterConfig) -> None:
     _refuse_what_is_not_built(config)
     _check_ids(config)
     _check_names(config)
+    _check_storage(config.limits)
     for gateway in config.all_gateways:
         _check_gateway(gateway, config)
     for worker in config.workers:
@@ -32,7 +35,7 @@ def check(config: ClusterConfig) -> None:
 
 
 def _refuse_what_is_not_built(config: ClusterConfig) -> None:
-    for table in ("auth", "admin", "media", "nodes"):
+    for table in ("admin", "media", "nodes"):
         if (value := getattr(config, table)) is not None:
             name = f"[[{table}]]" if isinstance(value, list) else f"[{table}]"
             raise ConfigError(f"`{name}` is not available in this version; remove the table")
@@ -80,6 +83,22 @@ def _described(worker: WorkerConfig) -> str:
     return f"{worker.model!r}{adapted} (worker {worker.id!r}, served as {worker.name!r})"
 
 
+def _check_storage(limits: LimitsConfig) -> None:
+    if limits.storage is None:
+        return
+    url = urlsplit(limits.storage)
+    if url.scheme not in _STORAGES or not url.hostname:
+        raise ConfigError(
+            f"limits.storage: {limits.storage[:100]!r} is no address of a storage; write redis://HOST:PORT/0"
+            f" ({', '.join(_STORAGES)})"
+        )
+    if url.password:
+        raise ConfigError(
+            "limits.storage: the password stands in the address; put it into a file of its own (chmod 600),"
+            " and name that: storage_password_file"
+        )
+
+
 def _check_gateway(gateway: GatewayConfig, config: ClusterConfig) -> None:
     where = f"gateway {gateway.id!r}"
     try:
@@ -103,11 +122,6 @@ def _check_gateway(gateway: GatewayConfig, config: ClusterConfig) -> None:
 
 
 def _check_open(gateway: GatewayConfig, config: ClusterConfig, where: str) -> None:
-    if not gateway.open_without_keys:
-        raise ConfigError(
-            f"{where}: http = {gateway.http!r} is open to other machines, and there are no API keys;"
-            " bind 127.0.0.1, or write open_without_keys = true if that is meant"
-        )
     if any(worker.engine == "fake" for worker in config.workers) and not gateway.allow_fake:
         raise ConfigError(
             f"{where}: a worker with the fake engine would answer other machines;"

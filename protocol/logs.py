@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from protocol.api_keys import hide_keys
 from protocol.config import LogConfig
 
 TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -76,6 +77,9 @@ class TextFormatter(logging.Formatter):
     def __init__(self) -> None:
         super().__init__(TEXT_FORMAT)
 
+    def format(self, record: logging.LogRecord) -> str:
+        return hide_keys(super().format(record))
+
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (the name is logging's)
         # What others said must not look like lines of ours.
         return _CONTROL.sub(lambda found: repr(found[0])[1:-1], super().formatMessage(record))
@@ -102,7 +106,7 @@ class JsonFormatter(logging.Formatter):
         line.update(getattr(record, "fields", {}))
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return hide_keys(json.dumps(line, ensure_ascii=False, default=str))
 
 
 @dataclass

@@ -243,6 +243,9 @@ class Generate(Message, frozen=True, kw_only=True, omit_defaults=True):
     template_options: dict[str, Any] = {}
     """Further variables for the chat template."""
     priority: str = "normal"
+    """`interactive`, `normal` or `batch`."""
+    tenant: str = ""
+    """The name of the API key by which it came."""
     time_left_s: Measure | None = None
     trace_context: dict[str, str] = {}
     resume_token_ids: tuple[int, ...] = ()

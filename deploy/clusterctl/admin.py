@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.client
 import ssl
@@ -13,6 +14,7 @@ import msgspec
 
 from protocol.addresses import Home
 from protocol.config import ClusterConfig
+from protocol.keyfiles import KeyFileError
 from protocol.keys import read_admin_key
 from protocol.states import WorkerState
 
@@ -139,7 +141,7 @@ def read_state(home: Home, gateway_id: str) -> AdminState | None:
     if connection is None:
         return None
     try:
-        connection.request("GET", "/admin/state")
+        connection.request("GET", "/admin/state", headers=_operators_headers(home))
         response = connection.getresponse()
         state = msgspec.json.decode(response.read(), type=AdminState)
     except (OSError, http.client.HTTPException, msgspec.MsgspecError):
@@ -147,6 +149,13 @@ def read_state(home: Home, gateway_id: str) -> AdminState | None:
     finally:
         connection.close()
     return state if any(gateway.id == gateway_id for gateway in state.gateways) else None
+
+
+def _operators_headers(home: Home) -> dict[str, str]:
+    """The admin key, where there is one: without it, a gateway tells its state to its own machine alone."""
+    with contextlib.suppress(KeyFileError):
+        return {"authorization": f"Bearer {read_admin_key(home)}"}
+    return {}
 
 
 def _connection(home: Home, gateway_id: str, timeout_s: float) -> http.client.HTTPConnection | None:
@@ -166,15 +175,14 @@ def _connection(home: Home, gateway_id: str, timeout_s: float) -> http.client.HT
 
 def act(home: Home, gateway_id: str, path: str, body: Mapping[str, Any] | None = None) -> None:
     """Have the gateway do what `POST /admin/PATH` does. Raises `ActionError` and `KeyFileError`."""
-    headers = {"authorization": f"Bearer {read_admin_key(home)}"}
-    _post(home, gateway_id, f"/admin/{path}", body or {}, headers, _ACTION_TIMEOUT_S)
+    _post(home, gateway_id, f"/admin/{path}", body or {}, _ACTION_TIMEOUT_S)
 
 
 def ask_model(home: Home, gateway_id: str, model: str, timeout_s: float) -> Answered:
-    """One token of the model, generated for this question. Raises `ActionError`."""
+    """One token of the model, generated for this question. Raises `ActionError` and `KeyFileError`."""
     question = {"role": "user", "content": "Say hello."}
     body = {"model": model, "max_tokens": 1, "temperature": 0, "messages": [question]}
-    headers, text = _post(home, gateway_id, "/v1/chat/completions", body, {}, timeout_s)
+    headers, text = _post(home, gateway_id, "/v1/chat/completions", body, timeout_s)
     try:
         answer = msgspec.json.decode(text, type=_Chat).choices[0].message.content
     except (msgspec.MsgspecError, IndexError) as error:
@@ -187,15 +195,14 @@ def _post(
     gateway_id: str,
     path: str,
     body: Mapping[str, Any],
-    headers: Mapping[str, str],
     timeout_s: float,
 ) -> tuple[http.client.HTTPMessage, bytes]:
     connection = _connection(home, gateway_id, timeout_s)
     if connection is None:
         raise ActionError(f"the gateway {gateway_id} does not run; to start it: clusterctl up")
+    headers = {"content-type": "application/json", "authorization": f"Bearer {read_admin_key(home)}"}
     try:
-        content = {"content-type": "application/json", **headers}
-        connection.request("POST", path, msgspec.json.encode(body), content)
+        connection.request("POST", path, msgspec.json.encode(body), headers)
         response = connection.getresponse()
         text = response.read()
     except (OSError, http.client.HTTPException) as error:

@@ -14,6 +14,7 @@ import msgspec
 from clusterctl import commands, configfile, edits, operations, output, wire_commands, worker_commands
 from clusterctl.boot_commands import boot
 from clusterctl.control import NAME
+from clusterctl.key_commands import keys
 from clusterctl.options import (
     config_option,
     going_on,
@@ -25,6 +26,7 @@ from clusterctl.options import (
 )
 from clusterctl.wire_keys import ensure_pairs
 from protocol import __version__, logs
+from protocol.api_keys import read_api_keys, refuse_open_gateways
 from protocol.configfile import read_config, read_text
 
 _LOOK_OR_END = "to look: clusterctl status; to end it: clusterctl down"
@@ -106,6 +108,7 @@ def up(wait: bool, foreground: bool, timeout: float, config_file: Path | None) -
     home, path = places(config_file)
     config = read_config(path)
     operations.make_folders(home)
+    refuse_open_gateways(config.all_gateways, read_api_keys(home))
     if foreground:
         logs.set_up(msgspec.structs.replace(config.log, level="info"), NAME, home.log(NAME))
         if not operations.supervise_here(home, path, config, os.environ):
@@ -153,7 +156,7 @@ def status(as_json: bool, config_file: Path | None) -> None:
         output.show_status(found)
 
 
-for command in (*worker_commands.ALL, *commands.ALL, *wire_commands.ALL, boot):
+for command in (*worker_commands.ALL, *commands.ALL, *wire_commands.ALL, keys, boot):
     cli.add_command(command)
 
 

@@ -23,7 +23,7 @@ def change_config(path: Path, change: Callable[[str], str]) -> bool:
         new = change(old)
         if new == old:
             return False
-        _write(path, new, stat.S_IMODE(path.stat().st_mode))
+        write_whole(path, new, stat.S_IMODE(path.stat().st_mode))
         return True
 
 
@@ -32,11 +32,12 @@ def create_config(path: Path, text: str) -> bool:
     with folder_locked(path.parent):
         if path.exists() and read_text(path).strip():
             return False
-        _write(path, text, _NEW_MODE)
+        write_whole(path, text, _NEW_MODE)
         return True
 
 
-def _write(path: Path, text: str, mode: int) -> None:
+def write_whole(path: Path, text: str, mode: int) -> None:
+    """Put a file in its place, whole or not at all."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -179,7 +179,7 @@ def first_token(home: Home, config: ClusterConfig, worker_id: str) -> str:
         begun = time.monotonic()
         try:
             answer = ask_model(home, gateway_id, model, _ASK_S)
-        except ActionError as error:
+        except (ActionError, KeyFileError) as error:
             raise OperationError(f"{worker_id} is ready, but {model} gave no answer: {error}") from error
         told = f"{answer.worker_id} answers: {answer.text!r} ({time.monotonic() - begun:.2f} s)"
         if answer.worker_id == worker_id:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -102,6 +102,26 @@ def show_list(config: ClusterConfig) -> None:
             worker.node,
             worker.slots,
             worker.residency,
+        )
+    _console().print(table)
+
+
+def show_keys(document: Iterable[Mapping[str, Any]]) -> None:
+    """API keys, as `keyring.key_document` tells them, as a table."""
+    limits = ("requests_per_minute", "tokens_per_minute", "max_concurrent")
+    table = _table(
+        "key", "begins with", "models", "priority", "requests/min", "tokens/min", "at once", "expires"
+    )
+    for key in document:
+        expires = key["expires"].astimezone().strftime("%Y-%m-%d %H:%M") if key["expires"] else "never"
+        _row(
+            table,
+            key["name"],
+            ", ".join(key["prefixes"]),
+            ", ".join(key["models"]) or "all",
+            key["priority"],
+            *(key[limit] for limit in limits),
+            expires if key["valid"] else f"expired {expires}",
         )
     _console().print(table)
 

@@ -38,6 +38,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     template_options: dict[str, Any] = {}
     cache_key: str = ""
     """What the client calls requests that begin alike."""
+    level: int = 0
+    """The class in the queue with which the client is content, where its key has an earlier one."""
+    kept_for: frozenset[str] = frozenset()
+    """Whose earlier answers it refers to, by the names of their API keys."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -49,6 +53,8 @@ class Identity(msgspec.Struct, frozen=True):
     model: str
     """As the client asked for it, also where that is an alias."""
     fingerprint: str | None
+    owner: str = ""
+    """The name of the API key by which it was asked for."""
 
 
 class Answered(msgspec.Struct, frozen=True):

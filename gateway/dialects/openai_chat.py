@@ -21,7 +21,7 @@ from gateway.dialects.fields import (
 )
 from gateway.dialects.formats import parse_formats
 from gateway.dialects.openai_messages import parse_messages
-from gateway.dialects.openai_sampling import cache_key, sampling, seed
+from gateway.dialects.openai_sampling import cache_key, level, sampling, seed
 from gateway.dialects.openai_tools import parse_tools
 from gateway.dialects.template_options import parse_template_options
 
@@ -59,6 +59,7 @@ def parse(body: bytes) -> ChatRequest:
         template_options=parse_template_options(fields),
         cache_key=cache_key(fields),
         service_tier="default" if fields.text("service_tier") else None,
+        level=level(fields),
     )
 
 

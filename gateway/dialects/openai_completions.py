@@ -13,7 +13,7 @@ from gateway.dialects.base import Answered, Asked, Identity
 from gateway.dialects.chunk_usage import ChunkEnd, UsageWanted, usage_object, usage_wanted
 from gateway.dialects.fields import Body, Fields, missing, token_ids, unsupported, wrong_type, wrong_value
 from gateway.dialects.formats import parse_formats
-from gateway.dialects.openai_sampling import cache_key, sampling, seed
+from gateway.dialects.openai_sampling import cache_key, level, sampling, seed
 from gateway.pieces import Piece
 from protocol.errors import ClusterError
 from protocol.messages import Finished
@@ -68,6 +68,7 @@ def parse(body: bytes) -> CompletionRequest:
         usage=usage_wanted(fields, stream),
         response_format=parse_formats(fields),
         cache_key=cache_key(fields),
+        level=level(fields),
     )
 
 

@@ -8,12 +8,12 @@ import msgspec
 
 from gateway.dialects import openai_rows as rows
 from gateway.dialects.base import Asked
-from gateway.dialects.fields import Body, Fields, unsupported, wrong_value
+from gateway.dialects.fields import Body, Fields, unsupported
 from gateway.dialects.formats import Format, typed
 from gateway.dialects.openai_responses_input import parse_input
 from gateway.dialects.openai_responses_tools import Tool, parse_tool_choice, parse_tools
-from gateway.dialects.openai_sampling import cache_key, sampling
-from gateway.dialects.response_store import ResponseStore
+from gateway.dialects.openai_sampling import cache_key, level, sampling
+from gateway.dialects.response_store import Reading, ResponseStore, not_kept
 from gateway.dialects.template_options import effort_options
 from protocol.values import ChatMessage, SamplingParams
 
@@ -43,7 +43,8 @@ def parse(body: bytes, store: ResponseStore) -> ResponseRequest:
     for name, message in _NOT_HERE.items():
         if fields.raw(name):
             raise unsupported(name, f"is not available: this server {message}")
-    turns = _history(fields, store) + parse_input(fields, store.item)
+    reading = Reading(store)
+    turns = _history(fields, reading) + parse_input(fields, reading.item)
     instructions = fields.text("instructions")
     lead = (ChatMessage(role="system", content=instructions),) if instructions else ()
     tools = parse_tools(fields)
@@ -67,22 +68,19 @@ def parse(body: bytes, store: ResponseStore) -> ResponseRequest:
         echoed={**_echoed(fields, drawn), "parallel_tool_calls": parallel, "store": keep},
         store=keep,
         cache_key=cache_key(fields),
+        level=level(fields),
+        kept_for=frozenset(reading.owners),
     )
 
 
-def _history(fields: Fields, store: ResponseStore) -> tuple[ChatMessage, ...]:
+def _history(fields: Fields, kept: Reading) -> tuple[ChatMessage, ...]:
     response_id = fields.text("previous_response_id")
     if response_id is None:
         return ()
-    kept = store.get(response_id)
-    if kept is None:
-        error = wrong_value(
-            "previous_response_id",
-            f"is {response_id[:80]!r}, which this server does not keep (any more); send the whole input",
-        )
-        error.reason = "previous_response_not_found"
-        raise error
-    return kept.turns
+    found = kept.get(response_id)
+    if found is None:
+        raise not_kept()
+    return found.turns
 
 
 def _logprobs(fields: Fields) -> int | None:

@@ -75,7 +75,8 @@ class ResponseWriter:
         response = self.response(status, finished)
         self.body = _encode(response)
         if self._asked.store:
-            self._store.keep(self.response_id, Kept((*self._asked.turns, self._turn()), self.body))
+            turns = (*self._asked.turns, self._turn())
+            self._store.keep(self.response_id, Kept(turns, self.body, self._identity.owner))
         return events + self._event(f"response.{status}", response=response)
 
     def end(self, usage: Usage) -> bytes:

@@ -110,13 +110,15 @@ MESSAGES = Row(
     required=True,
     schema=items(keys("role", "content", role=_ROLES, content=CONTENT), at_least=1),
 )
+PRIORITY = Row("priority", INTEGER, "vLLM: 1 waits as normal, above as batch", low=-MOST, high=MOST)
+TURN = (Row("service_tier", STRING, "flex waits in the class batch; answers say `default`"), PRIORITY)
 CACHE_KEY = Row("prompt_cache_key", STRING, "requests of one key go to the same workers")
 _SERVICE = (
     *("user", "metadata", "store", "safety_identifier"),
     *("prompt_cache_retention", "prompt_cache_options", "moderation"),
 )
 _LOCAL = (
-    *("cache_prompt", "priority", "request_id", "return_token_ids", "prompt_logprobs", "keep_alive", "ttl"),
+    *("cache_prompt", "request_id", "return_token_ids", "prompt_logprobs", "keep_alive", "ttl"),
     *("bad_words", "skip_special_tokens", "include_stop_str_in_output", "spaces_between_special_tokens"),
 )
 
@@ -131,6 +133,7 @@ CHAT = (
     STOP,
     SEED,
     N,
+    *TURN,
     CACHE_KEY,
     Row("logprobs", FLAG),
     TOP_LOGPROBS,
@@ -138,7 +141,6 @@ CHAT = (
     *TOOLS,
     *TEMPLATE,
     Row("modalities", ARRAY, 'only ["text"]'),
-    Row("service_tier", STRING, "the answer says `default`"),
     refused("audio", (), "there is none"),
     refused("functions", ARRAY, "use tools"),
     refused("function_call", ("string", "object"), "use tool_choice; none and auto pass"),
@@ -161,13 +163,14 @@ COMPLETIONS = (
     STOP,
     SEED,
     N,
+    *TURN,
     CACHE_KEY,
     LOGPROBS,
     BEST_OF,
     Row("echo", FLAG, "the prompt before the answer, with its log-probabilities where asked for"),
     *FORMATS,
     refused("suffix", STRING, "write your model's own marks into the prompt"),
-    *ignored(*_SERVICE, "service_tier", *_LOCAL),
+    *ignored(*_SERVICE, *_LOCAL),
 )
 RESPONSES = (
     MODEL,
@@ -186,6 +189,7 @@ RESPONSES = (
     MAX_COMPLETION_TOKENS,
     *SAMPLING,
     STOP,
+    *TURN,
     CACHE_KEY,
     TOP_LOGPROBS,
     Row("include", ARRAY, "message.output_text.logprobs; others are passed over", schema=items(WORD)),
@@ -211,6 +215,6 @@ RESPONSES = (
     refused("background", FLAG, "nothing runs in the background"),
     refused("conversation", ("string", "object"), "send previous_response_id, or the whole input"),
     refused("prompt", OBJECT, "there are no stored prompts"),
-    *ignored("stream_options", "truncation", "service_tier"),
+    *ignored("stream_options", "truncation"),
     *ignored("prompt_cache_retention", "max_tool_calls", "context_management", "client_metadata"),
 )

@@ -7,8 +7,10 @@ from typing import Any
 
 from gateway.dialects import openai_rows as rows
 from gateway.dialects.fields import Fields, wrong_type, wrong_value
+from protocol.api_keys import PRIORITIES
 from protocol.values import SamplingParams
 
+BATCH = PRIORITIES.index("batch")
 _MAX_STOPS = 1024
 _MAX_STOP_CHARACTERS = 65_536
 _MOST_ID = 2**31 - 1
@@ -109,3 +111,9 @@ def seed(fields: Fields) -> int | None:
 def cache_key(fields: Fields) -> str:
     """What the client calls requests that begin alike: as much of it as tells keys apart."""
     return (fields.text("prompt_cache_key") or "")[:256]
+
+
+def level(fields: Fields) -> int:
+    """The class in the queue with which the client is content; 0: with any."""
+    asked = max(0, rows.PRIORITY.integer(fields) or 0)
+    return BATCH if fields.text("service_tier") == "flex" else min(asked, BATCH)

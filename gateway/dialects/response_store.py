@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from protocol.errors import InvalidRequestError
 from protocol.values import ChatMessage
 
 
@@ -16,6 +17,8 @@ class Kept(msgspec.Struct, frozen=True):
 
     turns: tuple[ChatMessage, ...]
     body: bytes
+    owner: str = ""
+    """The name of the API key by which it was asked for; nobody else is told of it."""
 
     @property
     def size(self) -> int:
@@ -24,6 +27,36 @@ class Kept(msgspec.Struct, frozen=True):
             (turn.content, turn.reasoning, *(c.arguments for c in turn.tool_calls)) for turn in self.turns
         ]
         return len(self.body) + sum(len(str(text)) for row in texts for text in row)
+
+
+class Reading:
+    """One request's look at what is kept: it notes whose that was."""
+
+    def __init__(self, store: ResponseStore) -> None:
+        self._store = store
+        self.owners: set[str] = set()
+
+    def get(self, response_id: str) -> Kept | None:
+        kept = self._store.get(response_id)
+        if kept is not None:
+            self.owners.add(kept.owner)
+        return kept
+
+    def item(self, item_id: str) -> dict[str, Any] | None:
+        """One item of the responses that are kept. Its id is made of its response's, and its position."""
+        _kind, _, token = item_id.partition("_")
+        for digits in (2, 3, 4):
+            kept = self.get(f"resp_{token[:-digits]}")
+            if kept is not None:
+                output = msgspec.json.decode(kept.body)["output"]
+                return next((item for item in output if item["id"] == item_id), None)
+        return None
+
+
+def not_kept() -> InvalidRequestError:
+    """For a request that goes on from a response which is not there, or another's."""
+    message = "previous_response_id names no response that this server keeps (any more); send the whole input"
+    return InvalidRequestError(message, param="previous_response_id", reason="previous_response_not_found")
 
 
 class ResponseStore:
@@ -53,16 +86,6 @@ class ResponseStore:
             if kept is not None:
                 self._kept.move_to_end(response_id)
             return kept
-
-    def item(self, item_id: str) -> dict[str, Any] | None:
-        """One item of the responses that are kept. Its id is made of its response's, and its position."""
-        _kind, _, token = item_id.partition("_")
-        for digits in (2, 3, 4):
-            kept = self.get(f"resp_{token[:-digits]}")
-            if kept is not None:
-                output = msgspec.json.decode(kept.body)["output"]
-                return next((item for item in output if item["id"] == item_id), None)
-        return None
 
     def forget(self, response_id: str) -> bool:
         """Whether it was there."""

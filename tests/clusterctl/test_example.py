@@ -9,6 +9,7 @@ import pytest
 from clusterctl.schema import not_built, schema_text
 from protocol.config import (
     AnthropicConfig,
+    AuthConfig,
     ClusterConfig,
     GatewayConfig,
     HeartbeatConfig,
@@ -34,6 +35,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "residency": ResidencyConfig,
     "heartbeat": HeartbeatConfig,
     "limits": LimitsConfig,
+    "auth": AuthConfig,
     "log": LogConfig,
     "models": ModelConfig,
     "anthropic": AnthropicConfig,

@@ -42,7 +42,6 @@ MISTAKES = {
     "a port alone": (GATEWAY.replace("127.0.0.1:", ""), "'8000' is no address", "write HOST:PORT"),
     "a host alone": (GATEWAY.replace(":8000", ""), "'127.0.0.1' is no address", "write HOST:PORT"),
     "a scheme": (GATEWAY.replace("127", "http://127"), "is no address", "leave out http://"),
-    "an open address": (GATEWAY.replace("127.0.0.1", "0.0.0.0"), "there are no API keys", "bind 127.0.0.1"),
     "an engine misspelt": (
         GATEWAY + WORKER.replace("fake", "fast"),
         "engine 'fast' is unknown",
@@ -72,6 +71,15 @@ def test_a_mistake_in_the_configuration(home, monkeypatch, text, cause, cure):
         assert cause in result.output
         assert cure in result.output
         assert len(result.output.splitlines()) == 1
+
+
+def test_an_open_address_without_keys(home, monkeypatch):
+    home.config.write_text(GATEWAY.replace("127.0.0.1", "0.0.0.0"))
+    monkeypatch.setenv("STUDIOFLEET_HOME", str(home.path))
+    result = CliRunner().invoke(cli, "up")
+    assert result.exit_code == 3, result.output
+    assert "open to other machines, and there are no API keys; make one (clusterctl keys" in result.output
+    assert len(result.output.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

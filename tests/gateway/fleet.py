@@ -123,6 +123,8 @@ class Fleet:
         time_left_s: float | None = None,
         waits: bool | None = None,
         further: bool = False,
+        tenant: str = "",
+        priority: str = "normal",
     ) -> Outlet:
         outlet = Outlet()
         request = Generate(
@@ -132,6 +134,8 @@ class Fleet:
             sampling=SamplingParams(),
             seed=1,
             time_left_s=time_left_s,
+            tenant=tenant,
+            priority=priority,
         )
         self.dispatcher.submit(request, outlet, size, self.now, waits=waits, further=further)
         return outlet

@@ -1,7 +1,8 @@
 import msgspec
 import pytest
 
-from gateway.admin import AdminKey, DrainOrder
+from gateway.access import AdminKey
+from gateway.admin import DrainOrder
 from protocol.errors import ClusterError, ErrorCode
 
 KEY = "k" * 43

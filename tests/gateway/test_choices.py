@@ -9,6 +9,7 @@ import pytest
 from gateway.choices import Choices, generates
 from gateway.cluster import Cluster
 from gateway.dialects.openai_chat import parse
+from protocol.values import Usage
 
 ASKED = parse(b'{"model": "m", "messages": [{"role": "user", "content": "x"}], "n": 2}')
 
@@ -24,8 +25,9 @@ class BrokenCluster:
         self.in_hand.add(request.request_id)
         raise RuntimeError("a mistake")
 
-    def close(self, request_id: str) -> None:
+    def close(self, request_id: str) -> Usage:
         self.in_hand.discard(request_id)
+        return Usage()
 
 
 def test_a_request_that_fails_while_it_is_opened_is_closed_too():

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gateway.access import Access, AdminKey
 from gateway.body import Intake, check_headers, read_body
 from gateway.middleware import Entrance, Reply, plain_path, request_id
 from protocol.config import LimitsConfig
@@ -140,7 +141,7 @@ def _enter(app, *, has_room: bool = True, path: str = "/v1/x", method: str = "GE
 
     async def scenario() -> None:
         scope = {"type": "http", "method": method, "path": path, "headers": [], "state": {"line": None}}
-        await Entrance(app, lambda: has_room)(scope, body_of(part(b"", False)), send)
+        await Entrance(app, lambda: has_room, Access(AdminKey()))(scope, body_of(part(b"", False)), send)
 
     asyncio.run(scenario())
     return sent

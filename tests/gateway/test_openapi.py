@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from gateway import openapi, reference
 from gateway.app import client_paths
+from gateway.generation import Desk
 from gateway.middleware import plain_path
 from gateway.surface import ROUTES
 from protocol.config import ClusterConfig, LimitsConfig
@@ -16,7 +17,7 @@ NOTHING = cast("Any", None)
 
 def served() -> set[tuple[str, str]]:
     config = ClusterConfig(version=1, gateways=())
-    found = client_paths(NOTHING, config, LimitsConfig(), NOTHING)
+    found = client_paths(NOTHING, config, Desk(NOTHING, LimitsConfig(), NOTHING, NOTHING))
     return {
         (method, route.path.replace(":path", ""))
         for route in found

@@ -4,48 +4,165 @@ from __future__ import annotations
 
 import random
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gateway.queue import MAX_BYTES, Line, Ticket, max_requests, retry_after_s, time_limit_s
 from protocol.config import QueueConfig
 from tests.gateway.test_routing import view
 
+INTERACTIVE, NORMAL, BATCH = 0, 1, 2
 
-def ticket(number: int, size: int = 1, expires_at: float = 10.0) -> Ticket:
-    return Ticket(number, f"r{number}", size, expires_at)
+
+def ticket(number: int, size: int = 1, expires_at: float = 10.0, **fields: object) -> Ticket:
+    return Ticket(number, f"r{number}", size, expires_at, **fields)  # type: ignore[arg-type]
+
+
+def line_of(*tickets: Ticket) -> Line:
+    line = Line()
+    for one in tickets:
+        line.arrive(one.tenant)
+        line.enter(one)
+    return line
+
+
+def served(line: Line) -> list[int]:
+    """Their numbers in the order in which they are next, each charged as it goes."""
+    order = []
+    while (head := line.head) is not None:
+        line.leave(head)
+        line.accounts.charge(head.tenant)
+        order.append(head.number)
+    return order
 
 
 def test_first_come_first_served_and_who_returns_stands_where_it_stood():
-    line = Line()
-    for number in (1, 2, 3):
-        line.enter(ticket(number))
+    line = line_of(*map(ticket, (1, 2, 3)))
     assert line.head == ticket(1)
     line.leave(ticket(1))
     line.enter(ticket(4))
     line.enter(ticket(1))
-    assert [t.number for t in line.expired(99)] == [1, 2, 3, 4]
+    assert served(line) == [1, 2, 3, 4]
+
+
+def test_keys_take_turns_whatever_one_of_them_holds():
+    greedy = [ticket(number, tenant="greedy") for number in range(1, 6)]
+    line = line_of(*greedy, ticket(6, tenant="a"), ticket(7, tenant="b"), ticket(8, tenant="a"))
+    assert served(line) == [1, 6, 7, 2, 8, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("levels", "order"),
+    [
+        ((BATCH, NORMAL, INTERACTIVE), [3, 2, 1]),
+        ((INTERACTIVE, BATCH, INTERACTIVE), [1, 3, 2]),
+        ((NORMAL, NORMAL, NORMAL), [1, 2, 3]),
+    ],
+)
+def test_the_first_class_is_served_first(levels, order):
+    assert served(line_of(*(ticket(n, level=level) for n, level in enumerate(levels, 1)))) == order
+
+
+def test_the_class_comes_before_fairness():
+    line = line_of(ticket(1, level=INTERACTIVE, tenant="a"), ticket(2, level=INTERACTIVE, tenant="a"))
+    line.arrive("b")
+    line.enter(ticket(3, level=BATCH, tenant="b"))
+    assert served(line) == [1, 2, 3]
+
+
+def test_who_waited_half_its_time_counts_as_of_the_first_class():
+    line = line_of(ticket(1, level=BATCH, hastens_at=300.0), ticket(2, level=INTERACTIVE, hastens_at=330.0))
+    line.pass_time(299.0, stands=False)
+    assert line.head is not None
+    assert line.head.number == 2
+    line.pass_time(300.0, stands=False)
+    assert line.head.number == 1
+
+
+def test_who_was_at_a_worker_comes_before_all():
+    line = line_of(ticket(1, level=INTERACTIVE), ticket(2, level=BATCH, returns=True, tenant="b"))
+    assert served(line) == [2, 1]
 
 
 def test_leaving_twice_is_leaving_once():
-    line = Line()
-    line.enter(ticket(1, size=5))
+    line = line_of(ticket(1, size=5))
     line.leave(ticket(1, size=5))
     line.leave(ticket(1, size=5))
     assert len(line) == 0
     assert line.head is None
-    assert line.has_room(MAX_BYTES, 1)
+    assert line.displaced(ticket(2, size=MAX_BYTES), 1) == []
 
 
-def test_room_is_bounded_in_number_and_bytes():
-    line = Line()
-    line.enter(ticket(1, size=MAX_BYTES - 10))
-    assert line.has_room(10, 2)
-    assert not line.has_room(11, 2)
-    assert not line.has_room(1, 1)
+def test_a_full_line_refuses_the_newest_of_the_key_that_holds_most():
+    line = line_of(*(ticket(n, tenant="greedy") for n in (1, 2, 3)), ticket(4, tenant="a"))
+    assert line.displaced(ticket(5, tenant="b"), 4) == [ticket(3, tenant="greedy")]
+    assert line.displaced(ticket(5, tenant="a"), 4) == [ticket(3, tenant="greedy")]
+    assert line.displaced(ticket(5, tenant="greedy"), 4) is None
+    assert line.displaced(ticket(5, tenant="b"), 5) == []
+
+
+def test_of_a_keys_own_requests_the_last_class_goes_first():
+    line = line_of(ticket(1, level=BATCH), ticket(2, level=NORMAL))
+    assert line.displaced(ticket(3, level=INTERACTIVE), 2) == [ticket(1, level=BATCH)]
+    assert line.displaced(ticket(3, level=BATCH), 2) is None
+
+
+def test_a_line_of_no_length_takes_nobody():
+    assert Line().displaced(ticket(1), 0) is None
+
+
+def test_the_bytes_are_bounded_too_and_whose_are_most_leaves():
+    line = line_of(ticket(1, size=MAX_BYTES - 10, tenant="large"), ticket(2, size=5, tenant="a"))
+    assert line.displaced(ticket(3, size=5, tenant="b"), 9) == []
+    assert line.displaced(ticket(3, size=6, tenant="b"), 9) == [ticket(1, MAX_BYTES - 10, tenant="large")]
+    assert line.displaced(ticket(3, size=6, tenant="large"), 9) is None
+
+
+def test_who_is_exempt_takes_no_room_and_gives_none():
+    line = line_of(ticket(1, counts=False), ticket(2, counts=False, returns=True))
+    assert line.displaced(ticket(3), 1) == []
+    line.enter(ticket(3))
+    assert line.displaced(ticket(4), 1) is None
+
+
+TICKETS = st.lists(
+    st.tuples(st.sampled_from("abc"), st.sampled_from((INTERACTIVE, NORMAL, BATCH)), st.booleans()),
+    max_size=20,
+)
+
+
+@given(TICKETS)
+def test_somebody_is_next_while_anybody_waits_and_each_is_once(kinds):
+    line = line_of(*(ticket(n, tenant=t, level=v, returns=r) for n, (t, v, r) in enumerate(kinds)))
+    assert sorted(served(line)) == list(range(len(kinds)))
+    assert (len(line), line.since) == (0, None)
+
+
+@given(TICKETS)
+def test_within_a_key_and_class_the_order_is_that_of_coming(kinds):
+    line = line_of(*(ticket(n, tenant=t, level=v) for n, (t, v, _r) in enumerate(kinds)))
+    order = served(line)
+    for kind in {kind[:2] for kind in kinds}:
+        numbers = [number for number in order if kinds[number][:2] == kind]
+        assert numbers == sorted(numbers)
+
+
+@given(TICKETS, st.sampled_from("abcd"), st.integers(1, 8))
+def test_a_full_line_never_refuses_a_key_for_one_that_holds_more(kinds, newcomer, most):
+    tickets = [ticket(n, tenant=t, level=v) for n, (t, v, _r) in enumerate(kinds[:most])]
+    line = line_of(*tickets)
+    mine = sum(t.tenant == newcomer for t in tickets) + 1
+    displaced = line.displaced(ticket(99, tenant=newcomer, level=BATCH), most)
+    if displaced is None:
+        assert all(sum(t.tenant == other.tenant for t in tickets) <= mine for other in tickets)
+    else:
+        for victim in displaced:
+            assert sum(t.tenant == victim.tenant for t in tickets) >= mine - (victim.tenant == newcomer)
 
 
 def test_only_those_whose_time_is_over_expire():
-    line = Line()
-    line.enter(ticket(1, expires_at=5.0))
-    line.enter(ticket(2, expires_at=50.0))
+    line = line_of(ticket(1, expires_at=5.0), ticket(2, expires_at=50.0))
     assert [t.number for t in line.expired(5.0)] == [1]
 
 
@@ -59,6 +176,7 @@ def test_the_length_follows_the_slots_unless_it_is_set():
 def test_the_time_limit_is_at_least_twice_the_service_time():
     assert time_limit_s(QueueConfig(timeout_s=60), [view("a", measured_s=10)]) == 60
     assert time_limit_s(QueueConfig(timeout_s=60), [view("a", measured_s=40)]) == 80
+    assert time_limit_s(QueueConfig(), [view("a", measured_s=10)], BATCH) == 600
 
 
 def test_retry_after_is_the_time_in_which_the_line_empties():
