@@ -1,6 +1,7 @@
 """Rows that follow a grammar, in the batch of a tiny random model whose tokens are bytes."""
 
 import json
+import random
 from collections import deque
 
 import pytest
@@ -40,19 +41,22 @@ def network(request):
     return random_model(request.param)
 
 
-def sequence(name, settings, *, guided=True, max_tokens=60):
+def sequence(name, settings, *, guided=True, max_tokens=60, length=5):
     guide = None
     if guided:
         guide = GRAMMARS.guide(Shape(Form("json", SCHEMA)), constrained(Syntax(), calls=False))
-    prompt = [(ord(name) * 7 + 3 * i) % 200 for i in range(5)]
+    prompt = [(ord(name) * 7 + 3 * i) % 200 for i in range(length)]
     return Sequence(
         name, prompt, max_tokens, settings, frozenset({END_OF_BYTES}), lambda _event: None, guide=guide
     )
 
 
-def four():
+def four(length=5):
     """Three with a grammar, and one without."""
-    return [sequence(name, kind, guided=name != "b") for name, kind in zip("abcd", KINDS, strict=True)]
+    return [
+        sequence(name, kind, guided=name != "b", length=length)
+        for name, kind in zip("abcd", KINDS, strict=True)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +132,31 @@ def test_rows_come_and_go(network, alone):
             batch.add(waiting.popleft())
         batch.step()
     check({each.request_id: each.emitted for each in requests}, alone)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_neighbours_that_leave_and_prefixes_that_are_known_change_nothing(network, seed):
+    """As clients that were killed in the middle of a forced call leave the batch."""
+    luck = random.Random(seed)
+    alone: dict[str, list[int]] = {}
+    for each in four(length=40):
+        alone |= run(make(network), each)[0]
+    batch = make(network, slots=6, prefix_bytes=300_000)
+    for _cold_and_warm in range(2):
+        requests = four(length=40)
+        neighbours = [
+            sequence(luck.choice("abcdefgh"), luck.choice(KINDS), guided=luck.random() < 0.7, length=40)
+            for _ in range(6)
+        ]
+        comes = {each: luck.randrange(20) for each in [*requests, *neighbours]}
+        goes = {each: comes[each] + luck.randrange(15) for each in neighbours}
+        for step in range(400):
+            for each, first in comes.items():
+                if first == step:
+                    batch.add(each)
+                if goes.get(each) == step:
+                    batch.remove(each)
+            batch.step()
+        assert not batch.has_work
+        check({each.request_id: each.emitted for each in requests}, alone)
+    assert batch.prefix_stats["prefix_cache_hits"] > 0
