@@ -6,6 +6,7 @@ Pairs are interleaved; each ratio is the median with its 95 % interval.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -49,4 +50,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # an engine's threads that have just ended may abort an interpreter that ends

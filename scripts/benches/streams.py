@@ -13,6 +13,8 @@ from typing import Any
 import httpx
 
 PATIENCE_S = 900.0
+CONNECTIONS = 5
+"""How often to connect: a server with a short queue of connections resets some that come together."""
 Messages = list[dict[str, str]]
 
 
@@ -40,12 +42,26 @@ async def ask(
 ) -> Answer:
     """One streamed answer, written as it comes `into` one that the caller can look at.
 
-    Raises what httpx raises, and `SystemExit` for an answer without text.
+    Raises what httpx raises, and `SystemExit` for a stream without a token.
     """
     body = {"model": model, "messages": messages, "stream": True, "temperature": 0, **settings}
     body["stream_options"] = {"include_usage": True}
     answer = into or Answer()
     answer.begun = time.perf_counter()
+    for left in reversed(range(CONNECTIONS)):
+        try:
+            await _stream(url, body, answer)
+            break
+        except httpx.TransportError:
+            if answer.pieces or not left:
+                raise
+    if not answer.pieces:
+        raise SystemExit(f"{url} gave no answer")
+    answer.tokens = answer.tokens or len(answer.pieces)
+    return answer
+
+
+async def _stream(url: str, body: dict[str, Any], answer: Answer) -> None:
     async with (
         httpx.AsyncClient(base_url=url, timeout=PATIENCE_S) as client,
         client.stream("POST", "/v1/chat/completions", json=body) as response,
@@ -54,17 +70,14 @@ async def ask(
         async for line in response.aiter_lines():
             if line.startswith("data: {"):
                 _take(answer, json.loads(line[6:]))
-    if not answer.pieces:
-        raise SystemExit(f"{url} gave an empty answer")
-    answer.tokens = answer.tokens or len(answer.pieces)
-    return answer
 
 
 def _take(answer: Answer, chunk: dict[str, Any]) -> None:
     if "error" in chunk:
         raise SystemExit(f"a stream ended with {chunk['error']}")
     for choice in chunk.get("choices", ()):
-        if text := choice["delta"].get("content"):
+        text = choice["delta"].get("content") or ""
+        if text or (choice.get("finish_reason") and not answer.pieces):  # the end, where there is no text
             answer.pieces.append(time.perf_counter())
             answer.text += text
     if usage := chunk.get("usage"):
