@@ -179,10 +179,21 @@ def text_of(events: list[Any]) -> str:
     return "".join(choice["delta"].get("content") or "" for choice in choices)
 
 
-async def stream_chat(client: httpx.AsyncClient, body: dict[str, Any]) -> list[Any]:
-    """All events of one streamed chat answer. Raises when the status is not 200."""
+async def stream_chat(
+    client: httpx.AsyncClient, body: dict[str, Any], on_line: Callable[[str], object] = lambda line: None
+) -> list[Any]:
+    """All events of one streamed chat answer; `on_line` sees each line as it comes. Raises when the status
+    is not 200."""
+
+    async def lines(answer: httpx.Response) -> list[str]:
+        found = []
+        async for line in answer.aiter_lines():
+            on_line(line)
+            found.append(line)
+        return found
+
     async with client.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as answer:
         if answer.status_code != 200:
             await answer.aread()
             answer.raise_for_status()
-        return sse([line async for line in answer.aiter_lines()])
+        return sse(await lines(answer))

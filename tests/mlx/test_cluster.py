@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib.util
 import os
 import random
@@ -103,6 +104,45 @@ def test_a_seeded_answer_is_the_same_alone_and_in_a_batch(cluster: Cluster):
             await asyncio.gather(*others)
 
     asyncio.run(scenario())
+
+
+def _look(begun: asyncio.Event, line: str) -> None:
+    if '"content"' in line and '"role"' not in line:
+        begun.set()
+
+
+def test_fc_06_mixed_settings_that_join_and_leave_one_batch_each_answer_as_alone(cluster: Cluster):
+    mixed: list[dict[str, Any]] = [
+        {},
+        {"logit_bias": {"5": -100}},
+        {"repetition_penalty": 1.1},
+        {"frequency_penalty": 0.5},
+    ]
+    bodies = [
+        _ask("Tell me a story about the sea.", max_tokens=10 + 4 * number, **settings)
+        for number, settings in enumerate(mixed)
+    ]
+    last = _ask("Name three colours.", max_tokens=10)
+
+    async def joined(client: httpx.AsyncClient, order: list[dict[str, Any]]) -> list[str]:
+        """Their texts in that order. Each comes when the one before has begun to answer."""
+        tasks = []
+        for body in order:
+            begun = asyncio.Event()
+            look = functools.partial(_look, begun)
+            tasks.append(asyncio.create_task(stream_chat(client, body, look)))
+            await asyncio.wait_for(begun.wait(), PATIENCE_S)
+        return [text_of(events) for events in await asyncio.gather(*tasks)]
+
+    async def scenario() -> None:
+        async with httpx.AsyncClient(base_url=cluster.url(), timeout=PATIENCE_S) as client:
+            alone = [text_of(await stream_chat(client, body)) for body in [*bodies, last]]
+            assert await joined(client, bodies) == alone[:-1]
+            assert await joined(client, bodies[::-1]) == alone[-2::-1]
+            assert text_of(await stream_chat(client, last)) == alone[-1]
+
+    asyncio.run(scenario())
+    cluster.wait_idle()
 
 
 def test_clients_that_leave_in_every_phase_free_their_slots(cluster: Cluster):
