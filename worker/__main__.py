@@ -7,9 +7,9 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from protocol import logs
 from protocol.addresses import AddressError, Home, models_folder
@@ -39,7 +39,7 @@ def main() -> None:
         code = ExitCode.MISCONFIGURED
     except _StoppedError:
         code = ExitCode.OK
-    sys.exit(code)
+    _end(code)
 
 
 class _StoppedError(BaseException):
@@ -85,12 +85,17 @@ def _serve(config: ClusterConfig, worker: WorkerConfig, home: Home) -> ExitCode:
         runner.get_loop().remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
     if server.is_stuck:
-        # A thread that does not end would keep the interpreter from ending.
         home.lock(worker.id).unlink(missing_ok=True)
-        logging.shutdown()
-        os._exit(code)
+        _end(code)
     runner.close()
     return code
+
+
+def _end(code: ExitCode) -> NoReturn:
+    """Without an end of the interpreter: a thread that does not end would keep it waiting, and threads of the
+    engine that have just ended would abort the process (mlx's thread-local destructors want the GIL)."""
+    logging.shutdown()
+    os._exit(code)
 
 
 if __name__ == "__main__":
