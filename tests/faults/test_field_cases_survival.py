@@ -112,7 +112,7 @@ def test_fc_01_a_request_that_fails_in_the_engine_fails_alone(cluster: Cluster):
         assert is_well(cluster)
         failed = ask(cluster, script(tokens=["a"], raise_at=0))
         assert (failed.status_code, failed.json()["error"]["code"]) == (500, "internal_error")
-        events = Reader(cluster, script(tokens=["a", "b"], raise_at=1)).events()
+        events = Reader(cluster, script(tokens=["a", "b"], raise_at=1, delay_ms=100)).events()
         assert text_of(events) == "a"
         assert "error" in events[-1]
         assert is_well(cluster)
