@@ -12,6 +12,7 @@ import itertools
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,6 +20,7 @@ import openai
 import pytest
 
 from tests.conformance import spoken
+from tests.conformance import test_node as node
 from tests.integration.cluster import Cluster, config_text, fake_worker, running, script
 from tests.integration.raw_http import connect, exchange, get, parse, read_until, request
 
@@ -123,6 +125,11 @@ def test_check_20_the_official_clients_read_on(quiet: Cluster):
         claude.messages.stream(model="fake-model", max_tokens=9, messages=messages) as told,
     ):
         assert "".join(told.text_stream) == "at last"
+
+
+@pytest.mark.timeout(480)
+def test_check_20_the_clients_of_node_read_on(quiet: Cluster, tmp_path: Path):
+    node.run(tmp_path, "silence.test.mjs", 2, BASE_URL=quiet.url(), TEXT=QUIET)
 
 
 # --- 24: HTTP ---

@@ -106,6 +106,23 @@ def test_a_seeded_answer_is_the_same_alone_and_in_a_batch(cluster: Cluster):
     asyncio.run(scenario())
 
 
+def test_fc_58_four_streams_of_characters_in_pieces_equal_their_whole_answers(cluster: Cluster):
+    """The model's tokens are pieces of bytes; what it is to say is made sure by a regular expression."""
+    said = "👩\u200d👧é漢字😀\ufffd"
+    body = _ask("Repeat.", max_tokens=60, structured_outputs={"regex": f"({said}){{2}}"})
+
+    async def scenario() -> None:
+        async with httpx.AsyncClient(base_url=cluster.url(), timeout=PATIENCE_S) as client:
+            streams = await asyncio.gather(*(stream_chat(client, body) for _ in range(4)))
+            whole = await client.post("/v1/chat/completions", json=body)
+            assert whole.json()["choices"][0]["message"]["content"] == said * 2
+            assert [text_of(events) for events in streams] == [said * 2] * 4
+            pieces = [event["choices"][0] for event in streams[0] if event != "[DONE]" and event["choices"]]
+            assert all(piece["finish_reason"] or any(piece["delta"].values()) for piece in pieces[1:])
+
+    asyncio.run(scenario())
+
+
 def _look(begun: asyncio.Event, line: str) -> None:
     if '"content"' in line and '"role"' not in line:
         begun.set()
