@@ -214,7 +214,8 @@ def test_the_load_counts_what_is_in_hand(engine, runner):
         assert load.step_age_s < 30
         for stream in streams:
             await stream.aclose()
-        assert engine.load().step_age_s == 0
+        while engine.load().step_age_s:  # the last step ends without them
+            await asyncio.sleep(0.01)
 
     runner.run(scenario())
 
