@@ -243,7 +243,7 @@ def test_fc94_a_replica_of_another_model_is_refused_and_shown(tmp_path):
         why = wait_for(refused, "w-2 to be refused", MLX_S)
         assert f"worker 'w-2' ({other} on local, fingerprint" in why
         assert f"worker 'w-1' ({one} on local, fingerprint" in why
-        assert why in cluster.log("w-2")
+        wait_for(lambda: why in cluster.log("w-2"), "its own word on it", MLX_S)
         assert {ask(cluster).headers["x-worker-id"] for _ in range(5)} == {"w-1"}
 
 
