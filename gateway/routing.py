@@ -55,8 +55,12 @@ def candidates(
 
 
 def cheapest(found: Sequence[WorkerView], rng: random.Random) -> WorkerView | None:
-    """The best of three of them; equals by chance, so that several gateways do not all take the first."""
-    sample = rng.sample(found, min(_SAMPLES, len(found)))
+    """The best of three of them; equals by chance, so that several gateways do not all take the first.
+
+    Those with a free slot come first, however slow: who waits in a worker cannot be sent elsewhere.
+    """
+    slots = [view for view in found if view.taken < view.capacity.max_num_seqs] or found
+    sample = rng.sample(slots, min(_SAMPLES, len(slots)))
     measured = [view.measured_s for view in sample if view.measured_s is not None]
     # A new worker is taken to be as fast as the fastest: else nobody would ever try it.
     unmeasured_s = min(measured, default=FIRST_SERVICE_S)

@@ -14,7 +14,9 @@ from protocol.values import Capacity, Load, ModelCard
 def view(worker_id: str, **fields: Any) -> WorkerView:
     card = ModelCard(name=fields.pop("model", "m"), aliases=fields.pop("aliases", ()))
     capacity = Capacity(
-        max_num_seqs=fields.pop("slots", 2), max_waiting=0, kv_tokens=fields.pop("kv_tokens", None)
+        max_num_seqs=fields.pop("slots", 2),
+        max_waiting=fields.pop("places", 0),
+        kv_tokens=fields.pop("kv_tokens", None),
     )
     load = Load(**fields.pop("load", {}))
     known: dict[str, Any] = {"state": "ready", "heard_at": 0.0, "heartbeat_at": 0.0} | fields
@@ -90,6 +92,12 @@ def test_the_cheapest_of_a_few_is_chosen_and_of_many_a_sample_decides():
     many = [view(f"w{i}", measured_s=float(i + 1)) for i in range(20)]
     picks = {found.worker_id for _ in range(200) if (found := cheapest(many, rng))}
     assert 5 < len(picks) <= 18  # not always the same one, and never one of the two dearest
+
+
+def test_a_free_slot_of_a_slow_worker_goes_before_a_place_to_wait_at_a_fast_one():
+    full, slow = view("full", places=1, load={"running": 2}, measured_s=0.1), view("slow", measured_s=9.0)
+    assert cheapest([full, slow], random.Random(1)) == slow
+    assert cheapest([full], random.Random(1)) == full
 
 
 def test_names_and_aliases():
