@@ -20,7 +20,7 @@ from gateway.catalog import Catalog
 from gateway.flight import Flight, Outlet, Transport
 from gateway.flights import Flights
 from gateway.orders import Orders
-from gateway.placement import Placement
+from gateway.placement import Choice, Placement, best
 from gateway.registry import Registry, WorkerView
 from gateway.retry import ENGINE_RETRIES, POISON_DEATHS, RetryBudget, may_go_on
 from gateway.stall import stalled
@@ -53,13 +53,15 @@ class Dispatcher:
         catalog: Catalog,
         transport: Transport,
         rng: random.Random,
+        *,
+        choice: Choice = best,
     ) -> None:
         self._config = config
         self._registry = registry
         self._catalog = catalog
         self.breakers = Breakers(rng)
         self._budget = RetryBudget()
-        self._placement = Placement(config, registry, self.breakers, transport, rng)
+        self._placement = Placement(config, registry, self.breakers, transport, rng, choice=choice)
         self.orders = Orders(config.residency, registry, catalog, transport)
         self.waiting = WaitingRoom(config.queue, catalog, rng)
         self.flights = Flights()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -18,6 +19,20 @@ from protocol.messages import Abort
 
 logger = logging.getLogger(__name__)
 
+Choice = Callable[
+    [bytes | None, Sequence[WorkerView], Sequence[WorkerView], random.Random], WorkerView | None
+]
+"""Of a key of affinity, all replicas, and those of them that may be asked now: the one to ask."""
+
+
+def best(
+    key: bytes | None, ready: Sequence[WorkerView], free: Sequence[WorkerView], rng: random.Random
+) -> WorkerView | None:
+    """The cheapest of those whose caches may know the key; without one, of a few."""
+    if key is not None and len(free) > 1:
+        free = affinity.best(affinity.ranked(key, ready), free)
+    return routing.cheapest(free, rng)
+
 
 class Placement:
     """Owns the aborts that could not be said yet."""
@@ -29,7 +44,10 @@ class Placement:
         breakers: Breakers,
         transport: Transport,
         rng: random.Random,
+        *,
+        choice: Choice = best,
     ) -> None:
+        self._choice = choice
         self._routing = config.routing
         self._suspect_s = config.heartbeat.suspect_s
         self._registry = registry
@@ -58,9 +76,7 @@ class Placement:
             ready = [view for view in ready if view.card.can_resume]
         sound = self._breakers.sound(ready, now)
         free = routing.candidates(sound, now, tried=flight.tried, suspect_s=self._suspect_s)
-        if flight.affinity is not None and len(free) > 1:
-            free = affinity.best(affinity.ranked(flight.affinity, ready), free)
-        return routing.cheapest(free, self._rng)
+        return self._choice(flight.affinity, ready, free, self._rng)
 
     def _send(self, flight: Flight, worker: WorkerView, now: float) -> bool:
         left = None if math.isinf(flight.deadline) else max(0.0, flight.deadline - now)
