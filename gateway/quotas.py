@@ -124,6 +124,8 @@ class Quotas:
 
     def _leave_alone(self, error: StorageError) -> None:
         """Nobody is refused for a storage that fails: this gateway counts alone meanwhile."""
+        if self._storage() is None:
+            return  # as another request that waited for it found, too
         self._shared_again_at = self._clock() + _LEFT_ALONE_S
         logger.warning("the storage of limits does not answer, so this gateway counts alone: %s", error)
 

@@ -113,11 +113,12 @@ class KeyRing:
 def read_api_keys(home: Home) -> KeyFile | None:
     """The file of the home; None where there is none. Raises `KeyFileError`."""
     path = home.api_keys
-    if not path.exists():
-        return None
-    refuse_open_file(path, "make one with: clusterctl keys create NAME")
     try:
+        path.lstat()  # a link to nothing does not `exist`, but somebody wants keys to be asked for
+        refuse_open_file(path, "it is a link to nothing: put the file there, or remove the link")
         content = path.read_bytes()
+    except FileNotFoundError:
+        return None
     except OSError as error:
         raise KeyFileError(f"{path} cannot be read: {error.strerror or error}") from error
     try:

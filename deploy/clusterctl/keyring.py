@@ -19,6 +19,7 @@ from protocol.locks import folder_locked
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_NAME_RULE = "a name has 1 to 64 letters, digits, '.', '_', '@' or '-', and begins with a letter or a digit"
 
 Keys = tuple[ApiKey, ...]
 
@@ -38,7 +39,8 @@ def with_key(keys: Keys, wanted: dict[str, Any], secret: Secret, now: datetime) 
     try:
         key = msgspec.convert({**wanted, "secrets": (secret,), "created": now}, ApiKey)
     except msgspec.ValidationError as error:
-        raise EditError(f"the key: {error}") from error
+        words = _NAME_RULE if "`$.name`" in str(error) else error
+        raise EditError(f"the key: {words}") from error
     if any(other.name == key.name for other in keys):
         raise EditError(
             f"there is a key {key.name!r} already; choose another name, or: clusterctl keys rotate {key.name}"

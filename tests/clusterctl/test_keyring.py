@@ -131,7 +131,7 @@ def test_what_is_wrong_is_refused_and_changes_nothing(home):
     run("create", "alice")
     before = home.api_keys.read_text()
     run("create", "alice", code=3)
-    run("create", "a b", code=3)
+    assert "a name has 1 to 64 letters" in run("create", "a b", code=3).output
     run("create", "bob", "--expires", "soon", code=3)
     run("revoke", "bob", code=3)
     run("rotate", "bob", code=3)

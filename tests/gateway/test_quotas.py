@@ -153,6 +153,19 @@ def test_a_storage_that_is_away_refuses_nobody_and_the_gateway_counts_alone(capl
     asyncio.run(scenario())
 
 
+def test_a_storage_that_is_away_is_told_once_by_all_who_waited_for_it(caplog):
+    pytest.importorskip("redis")
+    storage = shared_storage(LimitsConfig(storage="redis://127.0.0.1:1/0"))
+    key = replace(KEY, requests_per_minute=9)
+
+    async def scenario() -> None:
+        asking = Asking(Quotas(lambda: 0.0, storage))
+        assert await asyncio.gather(*(asking.whole(key) for _ in range(5))) == [""] * 5
+        assert len(caplog.records) == 1
+
+    asyncio.run(scenario())
+
+
 def test_without_a_storage_there_is_none():
     assert shared_storage(LimitsConfig()) is None
 

@@ -115,6 +115,17 @@ def test_a_file_that_is_none_of_this_version_is_refused_with_its_path(home, cont
         read_api_keys(home)
 
 
+def test_a_file_that_is_away_for_a_while_does_not_open_the_gateway(home):
+    home.api_keys.symlink_to(home.path / "not-mounted")
+    with pytest.raises(KeyFileError, match="link to nothing"):
+        read_api_keys(home)
+    home.api_keys.unlink()
+    home.keys.rmdir()
+    home.keys.write_bytes(b"")
+    with pytest.raises(KeyFileError, match="cannot be read"):
+        read_api_keys(home)
+
+
 def test_a_file_that_others_may_read_is_refused(home):
     write(home, b"{}", 0o640)
     with pytest.raises(KeyFileError, match="chmod 600"):
