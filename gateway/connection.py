@@ -39,13 +39,17 @@ _SPARE_CONNECTIONS = 32
 _ASKED_AFTER = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Seconds, and how often; the second is the first one's name on macOS."""
 _MAX_UNSENT_BYTES = 64 * 1024
-"""An answer waits when so much is unsent, as on a plain connection; asyncio's TLS takes eight times that."""
+"""An answer waits when so much is unsent, as on a plain connection; asyncio's TLS takes eight times that. In
+the system's own buffer, too."""
 _UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
 
 
-def ask_after(connection: socket.socket) -> None:
+def prepare(connection: socket.socket) -> None:
     """Let the system ask whether the client is still there: one whose machine or network is gone says
-    nothing, and one that waits for a whole answer is not written to for long."""
+    nothing, and one that waits for a whole answer is not written to for long. And let it take more as soon
+    as the client takes some: with megabytes ahead of it, a slow reader would seem to stand still."""
+    if (option := getattr(socket, "TCP_NOTSENT_LOWAT", None)) is not None:
+        connection.setsockopt(socket.IPPROTO_TCP, option, _MAX_UNSENT_BYTES)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _ASKED_AFTER.items():
         if (option := getattr(socket, name, None)) is not None:
@@ -75,7 +79,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         with contextlib.suppress(OSError):  # gone already, as macOS tells here
-            ask_after(transport.get_extra_info("socket"))
+            prepare(transport.get_extra_info("socket"))
         if self.beneath is not None:
             transport.set_write_buffer_limits(_MAX_UNSENT_BYTES)
         surplus = len(self.connections) - self._limits.max_connections

@@ -234,6 +234,22 @@ def test_a_stream_beside_clients_that_never_read_goes_on(cluster: Cluster):
             assert text_of(sse(list(answer.iter_lines()))) == "a" * 100
 
 
+def test_a_client_that_reads_slowly_but_steadily_is_served(cluster: Cluster):
+    """For twice as long as one that reads nothing may stay; then it takes the rest."""
+    text = "x" * 100_000
+    with connect(cluster.url()) as reader:
+        reader.sendall(request(chat(script(tokens=[text], repeat=200)), headers=[CLOSE]))
+        received = [reader.recv(65_536)]
+        until = time.monotonic() + 3.0
+        while time.monotonic() < until:
+            received.append(reader.recv(16_384))
+            time.sleep(0.05)
+        received.append(read_to_end(reader))
+    _status, _headers, body = parse(b"".join(received))
+    assert len(json.loads(body)["choices"][0]["message"]["content"]) == 200 * len(text)
+    cluster.wait_idle()
+
+
 # --- several on one connection ---
 
 
