@@ -165,7 +165,8 @@ def test_fc_23_whoever_leaves_wherever_gives_the_slot_back(cluster: Cluster):
             with closing(raw_http.connect(cluster.url())) as connection:
                 connection.sendall(raw_http.request(body))
                 received = b""
-                while point not in received and number % 7 != 6:
+                # Two tokens in one piece, as on a busy machine, hide a point; the end is always there.
+                while not (point in received or b"[DONE]" in received or number % 7 == 6):
                     received += connection.recv(4096)
                 time.sleep(rng.random() * 0.02)  # the case: any moment
                 raw_http.reset(connection)
