@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import deque
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
+from protocol.values import Count, Measure, NotNegative
 from worker.engine.base import BaseEngine
-from worker.engine.fake_core import FakeCore, FakeRequest, Item, Speed
+from worker.engine.fake_core import FakeCore, FakeRequest, Speed
 from worker.engine.fake_script import (
     Script,
     WordTokenizer,
@@ -23,6 +23,7 @@ from worker.engine.fake_script import (
     render_chat,
     words,
 )
+from worker.engine.fake_stream import FakeStream
 from worker.engine.output import (
     EngineFacts,
     EngineLoad,
@@ -39,9 +40,6 @@ from worker.parsers.json_calls import TOOL_CALL, read_json_calls
 from worker.stops import StopMatcher
 
 LOAD_SLICE_S = 0.05
-Count = Annotated[int, msgspec.Meta(ge=1)]
-NotNegative = Annotated[int, msgspec.Meta(ge=0)]
-Rate = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class FakeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,9 +48,9 @@ class FakeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_num_seqs: Count = 8
     max_waiting: NotNegative = 0
     max_model_len: Count | None = None
-    prefill_tokens_per_s: Rate = 0.0
-    decode_tokens_per_s: Rate = 0.0
-    load_s: Rate = 0.0
+    prefill_tokens_per_s: Measure = 0.0
+    decode_tokens_per_s: Measure = 0.0
+    load_s: Measure = 0.0
     weights_mb: NotNegative = 0
     """What it is said to take in memory; nothing is taken."""
     tool_parser: str | None = None
@@ -303,58 +301,3 @@ class FakeEngine(BaseEngine):
         if self._options.start_log is not None and request.request_id:
             with Path(self._options.start_log).open("a", encoding="utf-8") as log:
                 log.write(f"{request.request_id} {request.attempt}\n")
-
-
-class Mailbox:
-    """Items on their way from a step to the one who iterates."""
-
-    def __init__(self) -> None:
-        self.items: deque[Item] = deque()
-        self.waiter: asyncio.Future[None] | None = None
-
-    def put(self, item: Item) -> None:
-        self.items.append(item)
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(None)
-
-    async def get(self) -> Item:
-        while not self.items:
-            self.waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self.waiter
-            finally:
-                self.waiter = None
-        return self.items.popleft()
-
-
-class FakeStream(AsyncIterator[EngineOutput]):
-    """The answer as it comes. Closed or forgotten, it gives the slot back.
-
-    A class rather than an async generator: closing a generator that was never iterated runs none
-    of its code.
-    """
-
-    request: FakeRequest
-
-    def __init__(self, core: FakeCore) -> None:
-        self._core = core
-        self._ended = False
-        self.mailbox = Mailbox()
-
-    async def __anext__(self) -> EngineOutput:
-        if self._ended:
-            raise StopAsyncIteration
-        item = await self.mailbox.get()
-        if isinstance(item, Exception):
-            self._ended = True
-            raise item
-        self._ended = item.finished
-        return item
-
-    async def aclose(self) -> None:
-        self._ended = True
-        self._core.remove(self.request)
-
-    def __del__(self) -> None:
-        if hasattr(self, "request"):
-            self._core.remove(self.request)
