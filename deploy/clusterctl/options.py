@@ -15,6 +15,8 @@ from typing import ParamSpec
 import click
 
 from clusterctl import edits, operations, output
+from clusterctl.runner import RunnerTimeoutError
+from clusterctl.ssh import HostUnreachableError
 from protocol.addresses import AddressError, Home
 from protocol.config_errors import ConfigError as WrongConfigError
 from protocol.keyfiles import KeyFileError
@@ -31,6 +33,7 @@ class Exit(IntEnum):
     DONE = 0
     FAILED = 1
     REFUSED = 3
+    UNREACHABLE = 6
     INTERRUPTED = 130
     """As a shell has it for whatever Ctrl-C ends."""
 
@@ -45,7 +48,10 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
         except _REFUSALS as error:
             output.say(f"refused: {error}")
             sys.exit(Exit.REFUSED)
-        except (operations.OperationError, LockHeldError, OSError) as error:
+        except HostUnreachableError as error:
+            output.say(f"failed: {error}")
+            sys.exit(Exit.UNREACHABLE)
+        except (operations.OperationError, RunnerTimeoutError, LockHeldError, OSError) as error:
             full = isinstance(error, OSError) and error.errno in _FULL
             output.say(f"failed: {error}; make room on the disk" if full else f"failed: {error}")
             sys.exit(Exit.FAILED)

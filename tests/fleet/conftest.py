@@ -1,0 +1,32 @@
+"""What the tests of a fleet share."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol.addresses import Home
+from protocol.folders import private_folder
+from tests.fleet.sshd import Machine, machine
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """Of whoever operates the fleet."""
+    home = Home(tmp_path / "home")
+    for folder in (home.path, home.run, home.keys, home.logs):
+        private_folder(folder)
+    return home
+
+
+@pytest.fixture(scope="module")
+def studio() -> Iterator[Machine]:
+    """A machine that all tests of a module use."""
+    with (
+        tempfile.TemporaryDirectory(prefix="fleet-") as folder,
+        machine("studio-1", Path(folder) / "1") as it,
+    ):
+        yield it
