@@ -13,7 +13,8 @@ from protocol.config_errors import ConfigError
 from protocol.values import Name
 
 if TYPE_CHECKING:
-    from protocol.config import ClusterConfig, GatewayConfig, LimitsConfig, WorkerConfig
+    from protocol.config import ClusterConfig
+    from protocol.config_tables import GatewayConfig, LimitsConfig, WorkerConfig
 
 ENGINES = ("batched", "serial", "fake")
 _PLANNED_ENGINES = ("vision", "embeddings")
