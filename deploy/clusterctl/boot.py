@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import getpass
 import os
-import re
 import subprocess
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from pathlib import Path
 
-from clusterctl.bootunits import BootPlan, launchd_plist, systemd_unit
+from clusterctl.bootunits import BootPlan, launchd_job, systemd_unit
+from clusterctl.launchd import Launchd as Jobs
+from clusterctl.launchd import session_domain
 from clusterctl.operations import OperationError, RefusedError, Say
+from clusterctl.runner import LocalRunner
 
-_SETTLE_S = 20.0
-"""launchd takes a job again so long after the one before has left."""
-_TRY_S = 0.5
 _LIMIT_S = 60.0
 
 
@@ -44,14 +41,6 @@ def _must(*command: str) -> None:
 
 def _words(result: subprocess.CompletedProcess[str]) -> str:
     return (result.stderr or result.stdout).strip() or f"exit code {result.returncode}"
-
-
-def _until(done: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + _SETTLE_S
-    while not done():
-        if time.monotonic() > deadline:
-            raise OperationError(otherwise)
-        time.sleep(_TRY_S)
 
 
 class BootManager(ABC):
@@ -174,16 +163,17 @@ class Launchd(BootManager):
     )
 
     def __init__(self) -> None:
-        self._domain = f"gui/{os.getuid()}"
+        self._domain = session_domain(os.getuid(), Path("~").expanduser())
+        self._jobs = Jobs(LocalRunner(), self._domain)
 
     def file(self, name: str) -> Path:
-        return Path(f"~/Library/LaunchAgents/{name}.plist").expanduser()
+        return Path(self._domain.file(name))
 
     def text(self, plan: BootPlan) -> bytes:
-        return launchd_plist(plan)
+        return launchd_job(plan)
 
     def check(self) -> None:
-        result = _run("launchctl", "print", self._domain)
+        result = _run("launchctl", "print", self._domain.name)
         if result.returncode != 0:
             raise RefusedError(
                 f"launchd has no session of this user: {_words(result)}. Log in at the screen, or let root"
@@ -191,35 +181,19 @@ class Launchd(BootManager):
             )
 
     def enable(self, name: str, say: Say) -> None:
-        _must("launchctl", "enable", f"{self._domain}/{name}")  # an override of old outlives the file
+        _must("launchctl", "enable", self._domain.target(name))  # an override of old outlives the file
 
     def start(self, name: str) -> None:
-        """Exit codes of launchctl do not tell whether a job came or went; `print` does."""
-        _run("launchctl", "bootout", f"{self._domain}/{name}")  # what was loaded has the older file
-        _until(
-            lambda: not self._is_loaded(name), f"{name} is still loaded; see: launchctl print {self._domain}"
-        )
-        command = ("launchctl", "bootstrap", self._domain, str(self.file(name)))
-
-        def is_taken() -> bool:
-            _run(*command)
-            return self._is_loaded(name)
-
-        _until(is_taken, f"launchd does not take it; to see why: {' '.join(command)}")
-
-    def _is_loaded(self, name: str) -> bool:
-        return _run("launchctl", "print", f"{self._domain}/{name}").returncode == 0
+        self._jobs.restart(name)  # what was loaded has the older file
 
     def disable(self, name: str) -> None:
         """launchd looks into the folder at login; without the file it finds nothing."""
 
     def state(self, name: str) -> str:
-        result = _run("launchctl", "print", f"{self._domain}/{name}")
-        if result.returncode != 0:
+        state = self._jobs.state(name)
+        if not state.loaded:
             return "not loaded before the next login"
-        # Deeper blocks have lines of that kind, too.
-        found = re.search(r"^\tstate = (.+)$", result.stdout, re.MULTILINE)
-        return f"loaded, {found[1] if found else 'in an unknown state'}"
+        return "loaded, running" if state.running else "loaded, not running"
 
     def how_root_installs(self, name: str) -> str:
         file = f"/Library/LaunchDaemons/{name}.plist"

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import plistlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from clusterctl.launchd_plist import launchd_plist
 from clusterctl.launching import specs_of
+from clusterctl.services import ServiceSpec
 from clusterctl.supervision import KILL_GRACE_S
 from protocol.config import ClusterConfig
 
@@ -113,28 +114,22 @@ def _quoted(word: str) -> str:
     return f'"{escaped}"'
 
 
-def launchd_plist(plan: BootPlan) -> bytes:
+def launchd_job(plan: BootPlan) -> bytes:
     """An agent for launchd, or a daemon when the plan names a user.
 
-    SuccessfulExit alone: each key of KeepAlive is a reason of its own to start again. ExitTimeOut is 5 s
-    unless set. ProcessType: anything else is throttled, the GPU too. launchd ends what is left of its
-    process group only; workers lead groups of their own, so that they outlive a killed supervisor.
+    launchd ends what is left of its process group only; workers lead groups of their own, so that
+    they outlive a killed supervisor.
     """
-    whose = {"UserName": plan.user} if plan.user else {"LimitLoadToSessionType": ["Aqua", "Background"]}
-    return plistlib.dumps(
-        {
-            "Label": plan.name,
-            "ProgramArguments": list(plan.command),
-            **whose,
-            "WorkingDirectory": str(plan.folder),
-            "EnvironmentVariables": dict(plan.environ),
-            "RunAtLoad": True,
-            "KeepAlive": {"SuccessfulExit": False},
-            "ThrottleInterval": PAUSE_S,
-            "ExitTimeOut": plan.stop_s,
-            "ProcessType": "Interactive",
-            "Umask": 0o077,
-            "StandardOutPath": str(plan.log),
-            "StandardErrorPath": str(plan.log),
-        }
+    return launchd_plist(
+        ServiceSpec(
+            label=plan.name,
+            argv=plan.command,
+            environ=plan.environ,
+            folder=plan.folder,
+            log=plan.log,
+            stop_s=plan.stop_s,
+            throttle_s=PAUSE_S,
+            user=plan.user,
+            umask=0o077,
+        )
     )

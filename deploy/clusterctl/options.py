@@ -16,6 +16,7 @@ import click
 
 from clusterctl import edits, operations, output
 from clusterctl.runner import RunnerTimeoutError
+from clusterctl.services import ServiceError, ServiceRefusedError
 from clusterctl.ssh import HostUnreachableError
 from protocol.addresses import AddressError, Home
 from protocol.config_errors import ConfigError as WrongConfigError
@@ -23,7 +24,15 @@ from protocol.keyfiles import KeyFileError
 from protocol.locks import LockHeldError
 
 P = ParamSpec("P")
-_REFUSALS = (WrongConfigError, edits.EditError, operations.RefusedError, AddressError, KeyFileError)
+_REFUSALS = (
+    WrongConfigError,
+    edits.EditError,
+    operations.RefusedError,
+    ServiceRefusedError,
+    AddressError,
+    KeyFileError,
+)
+_FAILURES = (operations.OperationError, ServiceError, RunnerTimeoutError, LockHeldError)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -51,7 +60,7 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
         except HostUnreachableError as error:
             output.say(f"failed: {error}")
             sys.exit(Exit.UNREACHABLE)
-        except (operations.OperationError, RunnerTimeoutError, LockHeldError, OSError) as error:
+        except (*_FAILURES, OSError) as error:
             full = isinstance(error, OSError) and error.errno in _FULL
             output.say(f"failed: {error}; make room on the disk" if full else f"failed: {error}")
             sys.exit(Exit.FAILED)

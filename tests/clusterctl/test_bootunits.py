@@ -10,7 +10,7 @@ from clusterctl.bootunits import (
     BootPlan,
     boot_command,
     boot_environment,
-    launchd_plist,
+    launchd_job,
     stop_limit_s,
     systemd_unit,
     unit_name,
@@ -43,8 +43,8 @@ STRANGE_PLAN = replace(
     [
         ("studiofleet.service", systemd_unit(PLAN).encode()),
         ("studiofleet-daemon.service", systemd_unit(replace(PLAN, user="ada")).encode()),
-        ("studiofleet.plist", launchd_plist(PLAN)),
-        ("studiofleet-daemon.plist", launchd_plist(replace(PLAN, user="ada"))),
+        ("studiofleet.plist", launchd_job(PLAN)),
+        ("studiofleet-daemon.plist", launchd_job(replace(PLAN, user="ada"))),
     ],
 )
 def test_a_unit_is_what_was_thought_through(name, text):
@@ -75,7 +75,7 @@ def test_systemd_gets_strange_paths_as_they_are():
 
 
 def test_launchd_gets_strings_in_its_environment_and_strange_paths_as_they_are():
-    plist = plistlib.loads(launchd_plist(STRANGE_PLAN))
+    plist = plistlib.loads(launchd_job(STRANGE_PLAN))
     assert plist["EnvironmentVariables"] == {"STUDIOFLEET_HOME": STRANGE}
     assert plist["ProgramArguments"][-1] == f"{STRANGE}/cluster.toml"
 

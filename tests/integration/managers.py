@@ -1,13 +1,11 @@
-"""Doubles of systemctl, loginctl and launchctl, as little of them as `clusterctl boot` uses.
+"""Doubles of systemctl and loginctl, as little of them as `clusterctl boot` uses.
 
 They are called by links of those names. State is in the folder of the links: files that say what is
 enabled and loaded, `calls` with each command line. What they start they really start. `loginctl`
-grants nothing while there is a file `no-linger`; `launchctl` fails a few times, as the real one does.
+grants nothing while there is a file `no-linger`. The double of launchd is in tests/fleet.
 """
 
-import contextlib
 import os
-import plistlib
 import re
 import shlex
 import subprocess
@@ -21,7 +19,7 @@ def main() -> int:
     name = Path(sys.argv[0]).name
     with (FOLDER / "calls").open("a") as file:
         file.write(f"{name} {' '.join(sys.argv[1:])}\n")
-    return {"systemctl": systemctl, "loginctl": loginctl, "launchctl": launchctl}[name](sys.argv[1:])
+    return {"systemctl": systemctl, "loginctl": loginctl}[name](sys.argv[1:])
 
 
 def mark(name: str) -> Path:
@@ -72,33 +70,6 @@ def loginctl(words: list[str]) -> int:
         return 1
     else:
         mark("linger").touch()
-    return 0
-
-
-def launchctl(words: list[str]) -> int:
-    verb, target, *rest = words
-    domain, _, label = target.removeprefix("gui/").partition("/")
-    assert domain == str(os.getuid())
-    loaded = mark(label or Path(rest[0]).stem) if label or rest else None
-    if verb == "print":
-        if loaded is not None and not loaded.exists():
-            return 113
-        sys.stdout.write("x = {\n\tstate = running\n\tsub = {\n\t\tstate = active\n\t}\n}\n")
-    elif verb == "bootout" and loaded is not None:
-        if not loaded.exists():
-            return 3
-        loaded.unlink()
-    elif verb == "bootstrap" and loaded is not None:
-        if mark("tried").exists():
-            with contextlib.suppress(OSError):
-                mark("tried").unlink()
-        else:
-            mark("tried").touch()
-            return 5  # the job before has not quite left
-        job = plistlib.loads(Path(rest[0]).read_bytes())
-        launch(job["ProgramArguments"], job["EnvironmentVariables"], job["StandardErrorPath"])
-        loaded.touch()
-        return 5  # and yet it has begun
     return 0
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fleet.mac import Mac, a_mac
 from tests.integration.cluster import wait_for
 from tests.integration.operating import Operator, operating
 
@@ -23,14 +24,13 @@ AS_ON = "import sys; from clusterctl.cli import main; sys.platform = sys.argv.po
 
 
 class Booting:
-    """A person on a machine with systemd, or on a Mac, as far as these doubles go."""
+    """A person on a machine with systemd, or on a Mac, as far as the doubles go."""
 
-    def __init__(self, operator: Operator, folder: Path, platform: str) -> None:
+    def __init__(self, operator: Operator, folder: Path, mac: Mac, platform: str) -> None:
         self.operator = operator
         self.platform = platform
-        self.tools = folder / "tools"
-        self.tools.mkdir()
-        for name in ("systemctl", "loginctl", "launchctl"):
+        self.tools = mac.folder
+        for name in ("systemctl", "loginctl"):
             tool = self.tools / name
             double = ROOT / "tests" / "integration" / "managers.py"
             tool.write_text(f"#!{sys.executable}\n" + double.read_text())
@@ -66,9 +66,10 @@ class Booting:
 
 @pytest.fixture(params=["linux", "darwin"])
 def booting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Booting]:
-    with operating() as operator:
+    with operating() as operator, a_mac() as mac:
+        mac.fail(settle_s=1.0, began_but=5)
         operator.init("fake-1")
-        yield Booting(operator, tmp_path, request.param)
+        yield Booting(operator, tmp_path, mac, request.param)
 
 
 def test_a_cluster_is_started_by_its_unit_serves_and_is_taken_down(booting):
