@@ -33,6 +33,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str
     node: str
     pid: int
+    version: str = ""
     key: str = ""
     """The public key with which it came; empty on this machine."""
     card: ModelCard
@@ -150,6 +151,7 @@ class Registry:
             incarnation=hello.incarnation,
             node=hello.node,
             pid=hello.pid,
+            version=hello.version,
             key=key,
             card=hello.card,
             capacity=hello.capacity,

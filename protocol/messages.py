@@ -55,6 +55,8 @@ class Hello(Message, frozen=True, kw_only=True, omit_defaults=True):
     state: str
     gateways: Count = 1
     """How many gateways this worker serves."""
+    version: str = ""
+    """Of the package that the worker runs; older ones do not tell."""
 
 
 class Heartbeat(Message, frozen=True, kw_only=True, omit_defaults=True):

@@ -20,6 +20,7 @@ from zmq.utils.monitor import parse_monitor_message
 from protocol.codec import MAX_MESSAGE_BYTES, FrameError, decode, encode
 from protocol.messages import AnyMessage, Heartbeat, Message, Unknown
 from worker.dialing import Dial, why_refused
+from worker.reach import ReachWatch
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class Link:
         self._endpoint = dial.endpoint
         self._peer = peer
         self._redial: asyncio.TimerHandle | None = None
+        self._reach = ReachWatch(dial)
         self._failed_handshakes = 0
         """Since the last one that did not."""
         self._refusal = ""
@@ -124,6 +126,7 @@ class Link:
 
     def close(self, linger_ms: int) -> None:
         self._timer.cancel()
+        self._reach.close()
         self._cancel_redial()
         for socket in (self._socket, self._monitor):
             self._loop.remove_reader(socket)
@@ -139,6 +142,7 @@ class Link:
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_S, self._tick)
         self._look()
+        self._reach.look(connected=self.connected, now=self._loop.time())
         late = self._full_since is not None and self._loop.time() - self._full_since > STUCK_S
         if late or len(self._outbox) > OUTBOX_MESSAGES:
             # A new connection, since messages of this one are about to be missing.

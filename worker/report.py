@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from protocol import __version__
 from protocol.config import WorkerConfig
 from protocol.messages import PROTOCOL_VERSION, Heartbeat, Hello
 from protocol.states import WorkerState
@@ -69,6 +70,7 @@ class Report:
             ),
             state=self._life.state,
             gateways=gateways,
+            version=__version__,
         )
 
     def heartbeat(self, cache_epoch: int, step_age_s: float) -> Heartbeat:

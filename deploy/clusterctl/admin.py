@@ -62,6 +62,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     aliases: tuple[str, ...] = ()
     node: str = ""
     engine: str = ""
+    version: str | None = None
     state: str = ""
     detail: str = ""
     progress: float | None = None

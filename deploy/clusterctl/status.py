@@ -45,6 +45,7 @@ class WorkerStatus(ProcessStatus, frozen=True, kw_only=True):
     aliases: tuple[str, ...]
     node: str
     engine: str
+    version: str | None
     detail: str
     progress: float | None
     incarnation: str | None
@@ -184,6 +185,7 @@ def _worker(config: WorkerConfig, process: ProcessView | None, sources: Sources)
         aliases=config.aliases,
         node=config.node,
         engine=config.engine,
+        version=fresh.version if fresh else None,
         state=WorkerState.STARTING if away else _worker_state(fresh, process, record),
         detail=fresh.detail if fresh else (AWAY if away else ""),
         progress=fresh.progress if fresh else None,
