@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 
 from protocol import config_rules
+from protocol.addresses import LOCAL
 from protocol.config_errors import ConfigError, explain
 from protocol.config_tables import (
     EMBEDDED,
@@ -22,6 +23,7 @@ from protocol.config_tables import (
     LimitsConfig,
     LogConfig,
     ModelConfig,
+    NodeConfig,
     QueueConfig,
     ResidencyConfig,
     RoutingConfig,
@@ -40,6 +42,7 @@ __all__ = [
     "LimitsConfig",
     "LogConfig",
     "ModelConfig",
+    "NodeConfig",
     "QueueConfig",
     "ResidencyConfig",
     "RoutingConfig",
@@ -66,15 +69,38 @@ class ClusterConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     auth: AuthConfig = AuthConfig()
     log: LogConfig = LogConfig()
     models: tuple[ModelConfig, ...] = ()
+    nodes: tuple[NodeConfig, ...] = ()
     anthropic: AnthropicConfig = AnthropicConfig()
     # Part of the format, not built yet: refused by `config_rules`.
     admin: Any = None
     media: Any = None
-    nodes: Any = None
 
     @property
     def all_gateways(self) -> tuple[GatewayConfig, ...]:
         return self.gateways if self.gateway is None else (self.gateway, *self.gateways)
+
+    @property
+    def local_gateways(self) -> tuple[GatewayConfig, ...]:
+        """Those that this machine runs."""
+        return tuple(gateway for gateway in self.all_gateways if gateway.node == LOCAL)
+
+    @property
+    def local_workers(self) -> tuple[WorkerConfig, ...]:
+        """Those that this machine runs."""
+        return tuple(worker for worker in self.workers if worker.node == LOCAL)
+
+    def workers_on(self, node: str) -> tuple[WorkerConfig, ...]:
+        return tuple(worker for worker in self.workers if worker.node == node)
+
+    def node_named(self, name: str) -> NodeConfig:
+        """Raises `ConfigError` when there is none of that name."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        known = ", ".join(node.name for node in self.nodes) or "none"
+        raise ConfigError(
+            f"no node has the name {name!r}; configured: {known}. To add one: clusterctl node add"
+        )
 
     def gateway_named(self, gateway_id: str) -> GatewayConfig:
         """Raises `ConfigError` when there is none of that id."""

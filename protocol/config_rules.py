@@ -31,15 +31,15 @@ def check(config: ClusterConfig) -> None:
     _check_storage(config.limits)
     for gateway in config.all_gateways:
         _check_gateway(gateway, config)
+    _check_nodes(config)
     for worker in config.workers:
         _check_worker(worker)
 
 
 def _refuse_what_is_not_built(config: ClusterConfig) -> None:
-    for table in ("admin", "media", "nodes"):
-        if (value := getattr(config, table)) is not None:
-            name = f"[[{table}]]" if isinstance(value, list) else f"[{table}]"
-            raise ConfigError(f"`{name}` is not available in this version; remove the table")
+    for table in ("admin", "media"):
+        if getattr(config, table) is not None:
+            raise ConfigError(f"`[{table}]` is not available in this version; remove the table")
     if config.supervisor != "process":
         raise ConfigError(
             f"supervisor = {config.supervisor!r} is not available in this version;"
@@ -130,6 +130,20 @@ def _check_open(gateway: GatewayConfig, config: ClusterConfig, where: str) -> No
         )
 
 
+def _check_nodes(config: ClusterConfig) -> None:
+    names = [node.name for node in config.nodes]
+    for name in names:
+        if name == LOCAL or names.count(name) > 1:
+            why = "is this machine" if name == LOCAL else "is used twice"
+            raise ConfigError(f"[[nodes]]: the name {name!r} {why}; choose another")
+    for worker in config.workers:
+        if worker.node != LOCAL and worker.node not in names:
+            raise ConfigError(
+                f"worker {worker.id!r}: node {worker.node!r} is unknown; write 'local', or one of [[nodes]]:"
+                f" {', '.join(names) or 'none yet; to add one: clusterctl node add'}"
+            )
+
+
 def _check_worker(worker: WorkerConfig) -> None:
     where = f"worker {worker.id!r}"
     if worker.engine in _PLANNED_ENGINES:
@@ -152,10 +166,6 @@ def _check_worker(worker: WorkerConfig) -> None:
         raise ConfigError(
             f"{where}: the engine 'serial' serves one request at a time, not {worker.slots};"
             " remove max_num_seqs, or let some wait: max_waiting"
-        )
-    if worker.node != LOCAL:
-        raise ConfigError(
-            f"{where}: node {worker.node!r} is unknown; in this version every worker is 'local'"
         )
     try:
         msgspec.convert(worker.name, Name)

@@ -27,6 +27,8 @@ class GatewayConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     id: Id
     http: str
     """Where clients connect: HOST:PORT."""
+    node: Literal["local", "elsewhere"] = "local"
+    """`elsewhere`: workers of this machine connect to it, and nothing here starts it."""
     listen: tuple[str, ...] = ("ipc",)
     """Where workers connect: `ipc`, or `tcp://ADDRESS:PORT`, encrypted, for those with a key."""
     insecure_tcp: bool = False
@@ -48,6 +50,7 @@ class WorkerConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=True)
     model: str
     """`embedded`, a folder, or (for a foreign engine) whatever its class takes."""
     node: str = LOCAL
+    """The machine that it runs on: this one, or the name of a `[[nodes]]` entry."""
     served_name: Name | None = None
     """Default: the last part of the model's name."""
     aliases: tuple[Name, ...] = ()
@@ -108,6 +111,27 @@ class WorkerConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=True)
     @property
     def waiting_room(self) -> int:
         return self.slots // 8 if self.max_waiting is None else self.max_waiting
+
+
+class NodeConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[nodes]]`: another machine on which workers run, reached with ssh."""
+
+    name: Id
+    """Its host key is pinned under this name."""
+    host: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_:%.\[\]][A-Za-z0-9_:%.\[\]-]*(?!\n)$")]
+    """A name or an address, or one of the ssh configuration's."""
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None
+    """Of its sshd. Default: what the ssh configuration says, else 22."""
+    user: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(?!\n)$")] | None = None
+    """As whom to log in; the workers run as this user. Default: what the ssh configuration says."""
+    identity: FileName | None = None
+    """The file of a private key for ssh. Default: those of the ssh configuration, and the agent's."""
+    prefix: Annotated[str, msgspec.Meta(pattern=r"^/[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f](?!\n)$")] = (
+        "/opt/studiofleet"
+    )
+    """The folder there that holds everything of ours."""
+    memory_budget_mb: Count | None = None
+    """For the models of that machine together (MiB). Default: as `[residency]` says."""
 
 
 class ModelConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -19,6 +19,7 @@ FENCES = [
 RUN = {
     "README.md": "tests/mlx/test_readme.py",
     "operations.md": "tests/integration/test_operations.py",
+    "fleet.md": "tests/fleet/test_nodes.py",
 }
 """The tests that run every block of a page."""
 TABLES = [(page, block) for page, language, block in FENCES if language == "toml"]

@@ -132,7 +132,7 @@ class _Chat(msgspec.Struct, frozen=True):
 
 def read_states(home: Home, config: ClusterConfig) -> dict[str, AdminState]:
     """The answers of the gateways that answer, by gateway id."""
-    states = {gateway.id: read_state(home, gateway.id) for gateway in config.all_gateways}
+    states = {gateway.id: read_state(home, gateway.id) for gateway in config.local_gateways}
     return {gateway_id: state for gateway_id, state in states.items() if state is not None}
 
 

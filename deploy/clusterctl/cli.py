@@ -1,6 +1,7 @@
 """The commands of `clusterctl`: arguments in, exit code out.
 
-Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 130 interrupted.
+Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 6 a machine cannot be
+reached, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from clusterctl import commands, configfile, edits, operations, output, wire_com
 from clusterctl.boot_commands import boot
 from clusterctl.control import NAME
 from clusterctl.key_commands import keys
+from clusterctl.node_commands import node
 from clusterctl.options import (
     config_option,
     going_on,
@@ -108,7 +110,7 @@ def up(wait: bool, foreground: bool, timeout: float, config_file: Path | None) -
     home, path = places(config_file)
     config = read_config(path)
     operations.make_folders(home)
-    refuse_open_gateways(config.all_gateways, read_api_keys(home))
+    refuse_open_gateways(config.local_gateways, read_api_keys(home))
     if foreground:
         logs.set_up(msgspec.structs.replace(config.log, level="info"), NAME, home.log(NAME))
         if not operations.supervise_here(home, path, config, os.environ):
@@ -156,7 +158,7 @@ def status(as_json: bool, config_file: Path | None) -> None:
         output.show_status(found)
 
 
-for command in (*worker_commands.ALL, *commands.ALL, *wire_commands.ALL, keys, boot):
+for command in (*worker_commands.ALL, *commands.ALL, *wire_commands.ALL, keys, boot, node):
     cli.add_command(command)
 
 

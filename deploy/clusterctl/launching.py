@@ -19,16 +19,18 @@ def specs_of(config: ClusterConfig) -> list[Spec]:
     """One spec for each process of the configuration, gateways first."""
     gateways = [
         Spec(g.id, Kind.GATEWAY, config.limits.drain_timeout_s, _digest(config, g.id))
-        for g in config.all_gateways
+        for g in config.local_gateways
     ]
-    workers = [Spec(w.id, Kind.WORKER, w.drain_timeout_s, _digest(config, w.id)) for w in config.workers]
+    workers = [
+        Spec(w.id, Kind.WORKER, w.drain_timeout_s, _digest(config, w.id)) for w in config.local_workers
+    ]
     return gateways + workers
 
 
 def _digest(config: ClusterConfig, process_id: str) -> str:
-    """Of what the process reads: its own entry, the gateways, the common tables; not the other workers."""
+    """Of what the process reads: its own entry, the gateways, the common tables; not the others."""
     own = [worker for worker in config.workers if worker.id == process_id]
-    read = msgspec.structs.replace(config, workers=tuple(own))
+    read = msgspec.structs.replace(config, workers=tuple(own), nodes=())
     return hashlib.sha256(msgspec.json.encode(read, order="deterministic")).hexdigest()[:16]
 
 
@@ -60,7 +62,7 @@ def child_environment(
 ) -> dict[str, str]:
     """What the process finds in its environment: the cores are shared out among the workers that compute."""
     child = dict(environ)
-    computing = sum(worker.engine == "batched" for worker in config.workers)
+    computing = sum(worker.engine == "batched" for worker in config.local_workers)
     if spec.kind is Kind.WORKER and computing:
         child.setdefault("OPENBLAS_NUM_THREADS", str(max(1, cores // computing)))
     return child

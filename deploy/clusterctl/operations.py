@@ -226,7 +226,7 @@ def refuse_another_file(reply: Reply, config_file: Path) -> None:
 
 def _refuse_busy_ports(home: Home, config_file: Path, config: ClusterConfig) -> None:
     running = running_records(home)
-    for gateway in config.all_gateways:
+    for gateway in config.local_gateways:
         if gateway.id in running or not busy_port(gateway.http):
             continue
         if gateway.id not in strays.running(home, config_file):

@@ -28,7 +28,7 @@ class Announcement:
 
     def _line(self, processes: Mapping[str, Process], config: ClusterConfig) -> str:
         ready = {process_id for process_id, process in processes.items() if process.ready_at is not None}
-        urls = [self._url(gateway.id) for gateway in config.all_gateways if gateway.id in ready]
+        urls = [self._url(gateway.id) for gateway in config.local_gateways if gateway.id in ready]
         models = {name: None for w in config.workers if w.id in ready for name in (w.name, *w.aliases)}
         down = [process_id for process_id, process in processes.items() if process.is_down]
         return serving_line(urls, list(models), down)

@@ -10,6 +10,7 @@ from clusterctl.admin import AdminState, GatewayView, QueueView, WorkerView
 from clusterctl.control import ProcessView, Reply
 from clusterctl.processes import Record
 from clusterctl.supervision import Phase
+from protocol.addresses import LOCAL
 from protocol.config import ClusterConfig, GatewayConfig, WorkerConfig
 from protocol.states import WorkerState
 
@@ -111,7 +112,7 @@ def cluster_status(sources: Sources) -> ClusterStatus:
     processes = {} if sources.supervisor is None else {p.id: p for p in sources.supervisor.processes}
     return ClusterStatus(
         supervisor=_supervisor(sources.supervisor),
-        gateways=tuple(_gateway(g, processes.get(g.id), sources) for g in sources.config.all_gateways),
+        gateways=tuple(_gateway(g, processes.get(g.id), sources) for g in sources.config.local_gateways),
         workers=(
             *(_worker(w, processes.get(w.id), sources) for w in sources.config.workers),
             *_strangers(sources),
@@ -177,7 +178,7 @@ def _worker(config: WorkerConfig, process: ProcessView | None, sources: Sources)
     view = _freshest(sources, config.id)
     # What a gateway remembers of an earlier process says nothing about the present one.
     fresh = view if view is not None and (view.pid == pid or (process is None and record is None)) else None
-    away = _is_away(view, process)
+    away = _is_away(view, process) or (config.node != LOCAL and view is None)
     error = (process.last_error if process else "") or (view.last_error if view else None)
     return WorkerStatus(
         id=config.id,

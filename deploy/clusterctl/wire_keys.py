@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.addresses import LOCAL, Home
+from protocol.addresses import Home
 from protocol.config import ClusterConfig
 from protocol.wire_keys import (
     allow,
@@ -21,11 +21,11 @@ def ensure_pairs(home: Home, config: ClusterConfig) -> None:
 
     Raises `AddressError`, `KeyFileError` and `OSError`.
     """
-    for gateway in config.all_gateways:
+    for gateway in config.local_gateways:
         if not public_path(home, gateway.id).exists() and _create(home, gateway.id):
             pin_gateway_key(home, gateway.id, public_key(home, gateway.id))
-    for worker in config.workers:
-        if worker.node == LOCAL and _create(home, worker.id):
+    for worker in config.local_workers:
+        if _create(home, worker.id):
             allow(home, worker.id, public_key(home, worker.id))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from clusterctl import configfile, draining, edits, operations, output
+from clusterctl import configfile, draining, edits, node_placing, operations, output
 from clusterctl.commands import complete_ids
 from clusterctl.options import (
     config_option,
@@ -19,6 +19,7 @@ from clusterctl.options import (
     taught,
 )
 from clusterctl.wire_keys import forget_worker
+from protocol.addresses import LOCAL, Home
 from protocol.config import EMBEDDED, WorkerConfig
 from protocol.configfile import read_config, read_text
 from protocol.models import no_model
@@ -30,12 +31,14 @@ from protocol.models import no_model
         "clusterctl add-worker --model embedded --wait",
         "clusterctl add-worker --model ~/models/Qwen3-8B-4bit --served-name qwen3-8b --max-num-seqs 16",
         "clusterctl add-worker --model embedded --id smol-9 --dry-run",
+        "clusterctl add-worker --model embedded --host studio-2 --wait",
         failed="with --wait: it never serves",
         refused="the id has another worker, there is no such model, or a value is wrong",
-        also=["130 interrupted: the worker goes on starting"],
+        also=["6 the node cannot be reached", "130 interrupted: the worker goes on starting"],
     ),
 )
 @click.option("--model", required=True, help="`embedded`, a folder, or what the engine's class takes.")
+@click.option("--host", "node", help="The node that it runs on.  [default: this machine]")
 @click.option("--id", "id", help="Of the process.  [default: from the model's name]")
 @click.option("--served-name", help="Clients ask for this model.  [default: last part of --model]")
 @click.option("--alias", "aliases", multiple=True, help="A further name. Can be repeated.")
@@ -77,6 +80,25 @@ def add_worker(
         return
     if wait:
         operations.refuse_when_down(home)
+    if entry.get("node", LOCAL) == LOCAL:
+        changed, worker_id, following = _add_here(home, path, entry, start=not no_start)
+    elif no_start:
+        raise click.UsageError("a worker of another machine is started there: leave out --no-start")
+    else:
+        changed, worker_id = node_placing.add(home, path, entry, output.say)
+        following = f"is starting on {entry['node']}"
+    config = read_config(path)
+    if changed:
+        click.echo(f"{worker_id} is added ({config.worker_named(worker_id).name}); it {following}")
+    else:
+        click.echo(f"unchanged: {worker_id} is there already")
+    if wait:
+        with going_on(f"{worker_id} goes on starting; to undo it: clusterctl remove-worker {worker_id}"):
+            node_placing.wait_until_serving(home, config, worker_id, timeout, output.say)
+            click.echo(draining.first_token(home, config, worker_id))
+
+
+def _add_here(home: Home, path: Path, entry: dict[str, Any], *, start: bool) -> tuple[bool, str, str]:
     added: list[WorkerConfig] = []
 
     def change(text: str) -> str:
@@ -85,18 +107,8 @@ def add_worker(
         return changed
 
     changed = configfile.change_config(path, change)
-    worker_id = added[-1].id
-    started = not no_start and operations.follow_config(home, path)
-    following = "is starting" if started else "starts with: clusterctl up"
-    if changed:
-        click.echo(f"{worker_id} is added ({added[-1].name}); it {following}")
-    else:
-        click.echo(f"unchanged: {worker_id} is there already")
-    if wait:
-        config = read_config(path)
-        with going_on(f"{worker_id} goes on starting; to undo it: clusterctl remove-worker {worker_id}"):
-            draining.wait_until_serving(home, config, worker_id, timeout, output.say)
-            click.echo(draining.first_token(home, config, worker_id))
+    started = start and operations.follow_config(home, path)
+    return changed, added[-1].id, "is starting" if started else "starts with: clusterctl up"
 
 
 def _preview(path: Path, entry: dict[str, Any]) -> None:
@@ -115,6 +127,8 @@ def _entry(given: dict[str, Any]) -> dict[str, Any]:
         values["aliases"] = list(values["aliases"])
     if "engine_options" in values:
         values["engine_options"] = dict(edits.option(text) for text in values["engine_options"])
+    if values.get("node", LOCAL) != LOCAL:
+        return _of_node(values)
     if values.get("engine", "batched") in ("batched", "serial") and values["model"] != EMBEDDED:
         folder = Path(values["model"]).expanduser()
         why = no_model(folder) if values["model"] else "--model is empty; give a model folder"
@@ -128,6 +142,19 @@ def _entry(given: dict[str, Any]) -> dict[str, Any]:
                 f"there is no adapter at {values['adapter']!r}; give one that mlx_lm.lora wrote"
             )
         values["adapter"] = str(folder.absolute())
+    return _ordered(values)
+
+
+def _of_node(values: dict[str, Any]) -> dict[str, Any]:
+    """Its folders are the node's."""
+    ours = values.get("engine", "batched") in ("batched", "serial") and values["model"] != EMBEDDED
+    for key in ("model", "adapter"):
+        if key in values and (ours or key == "adapter") and not values[key].startswith("/"):
+            raise edits.EditError(f"--{key} {values[key]!r}: give its whole path on {values['node']}")
+    return _ordered(values)
+
+
+def _ordered(values: dict[str, Any]) -> dict[str, Any]:
     return {field: values[field] for field in WorkerConfig.__struct_fields__ if field in values}
 
 
@@ -136,7 +163,7 @@ def _entry(given: dict[str, Any]) -> dict[str, Any]:
     epilog=taught(
         "clusterctl remove-worker smol-2",
         refused="the id is a gateway's",
-        also=["130 interrupted: the worker ends all the same"],
+        also=["6 its node cannot be reached", "130 interrupted: the worker ends all the same"],
     ),
 )
 @click.argument("worker_id", metavar="ID", shell_complete=complete_ids)
@@ -146,7 +173,11 @@ def remove_worker(worker_id: str, config_file: Path | None) -> None:
     """End a worker, once its requests are finished, and take it out of the configuration."""
     home, path = places(config_file)
     config = read_config(path)
-    known = any(worker.id == worker_id for worker in config.workers)
+    known = next((worker for worker in config.workers if worker.id == worker_id), None)
+    if known is not None and known.node != LOCAL:
+        node_placing.remove(home, path, known, output.say)
+        click.echo(f"{worker_id} is removed")
+        return
     if known:
         configfile.change_config(path, lambda text: edits.remove_worker(text, worker_id))
         forget_worker(home, worker_id)

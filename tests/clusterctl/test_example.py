@@ -16,6 +16,7 @@ from protocol.config import (
     LimitsConfig,
     LogConfig,
     ModelConfig,
+    NodeConfig,
     QueueConfig,
     ResidencyConfig,
     RoutingConfig,
@@ -38,6 +39,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "auth": AuthConfig,
     "log": LogConfig,
     "models": ModelConfig,
+    "nodes": NodeConfig,
     "anthropic": AnthropicConfig,
 }
 
@@ -60,6 +62,7 @@ def test_every_value_of_the_example_is_the_default():
         "gateway": {"id": "gw-1", "http": "127.0.0.1:8000"},
         "workers": {"id": "smol-1", "model": "embedded"},
         "models": {"name": "smollm2-135m"},
+        "nodes": {"name": "studio-2", "host": "studio-2.local"},
     }
     for table, struct in TABLES.items():
         value = getattr(example, table)

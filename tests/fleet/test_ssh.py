@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -125,26 +124,6 @@ def test_a_port_at_which_nothing_listens_is_named(home: Home):
 def test_a_name_that_is_not_known_is_named(home: Home):
     with pytest.raises(HostUnreachableError, match="its name is not known"):
         SshRunner(Target("studio-9", "no-such-host.invalid"), home).run(["true"])
-
-
-def test_a_silent_machine_is_given_up_and_holds_up_no_other(home: Home, studio: Machine):
-    """A listener that never accepts stands for a machine in a black hole."""
-    pin(home, studio)
-    alive = SshRunner(studio.target, home)
-    alive.run(["true"])
-    with socket.socket() as silent, ThreadPoolExecutor() as pool:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        dead = SshRunner(Target("studio-9", "127.0.0.1", silent.getsockname()[1]), home)
-        waiting = pool.submit(dead.run, ["true"])
-        begun = time.monotonic()
-        assert alive.run(["echo", "here"]).out == "here\n"
-        took = time.monotonic() - begun
-        assert not waiting.done()
-        with pytest.raises(HostUnreachableError, match="it does not answer"):
-            waiting.result(timeout=40)
-    assert took < 4
-    alive.close()
 
 
 def test_a_connection_that_breaks_is_told_apart_from_a_program_that_fails(home: Home, studio: Machine):

@@ -76,7 +76,6 @@ def test_the_served_name_defaults_to_the_last_part(model: str, name: str):
         (LEAST + WORKER + 'engine = "vision"', "vision is not available in this version"),
         (LEAST + WORKER + 'engine = "serial"\nmax_num_seqs = 2', "one request at a time, not 2"),
         (LEAST + WORKER + 'engine = "quick"', "is unknown; write one of batched, serial, fake, or package"),
-        (LEAST + WORKER + 'node = "studio-2"', "every worker is 'local'"),
         (LEAST + WORKER + 'residency = "sometimes"', "Invalid enum value 'sometimes'"),
         (LEAST + WORKER + 'engine = "fake"\nadapter = "x"', "'fake' takes no adapter"),
         (LEAST + WORKER + "idle_timeout_s = 5.0", "did you mean `idle_timeout`"),
@@ -94,7 +93,14 @@ def test_the_served_name_defaults_to_the_last_part(model: str, name: str):
             (LEAST + f"[{table}]\nx = 1", rf"`\[{table}\]` is not available in this version")
             for table in ("admin", "media")
         ),
-        (LEAST + "[[nodes]]\nid = 'a'", r"`\[\[nodes\]\]` is not available"),
+        (LEAST + "[[nodes]]\nname = 'local'\nhost = 'x'", "the name 'local' is this machine"),
+        (LEAST + 2 * "[[nodes]]\nname = 'a'\nhost = 'x'\n", "the name 'a' is used twice"),
+        (LEAST + "[[nodes]]\nname = 'a'\nhost = '-oProxyCommand=x'", r"\$\.nodes\[0\]\.host"),
+        (LEAST + "[[nodes]]\nname = 'a'\nhost = 'x'\nprefix = 'here'", r"\$\.nodes\[0\]\.prefix"),
+        (
+            LEAST + WORKER + 'node = "a"',
+            "node 'a' is unknown; write 'local', or one of .* clusterctl node add",
+        ),
         (LEAST + "[[models]]\nname = 'm'\nalias = 'a'", r"alias"),
         (LEAST + "[limits]\nstorage = 'memcached://x'", r"no address of a storage; write redis://"),
         (LEAST + "[limits]\nstorage = 'redis://'", r"no address of a storage"),

@@ -1,0 +1,159 @@
+"""What a machine tells of itself, asked in one round trip, and why nothing can be installed there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ASK = r"""
+prefix=$1 asked=$2
+say() { printf '%s=%s\n' "$1" "$2"; }
+say system "$(uname -s)"
+say machine "$(uname -m)"
+say user "$(id -un)"
+if [ "$(uname -s)" = Darwin ]; then
+    say release "$(sw_vers -productVersion) ($(sw_vers -buildVersion))"
+    say chip "$(sysctl -n machdep.cpu.brand_string)"
+    say memory "$(sysctl -n hw.memsize)"
+else
+    say release "$(uname -r)"
+    say memory "$(($(sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo) * 1024))"
+fi
+place=$prefix
+while [ ! -e "$place" ]; do place=$(dirname "$place"); done
+[ -w "$place" ] && say writable yes
+[ -e "$prefix/etc/studiofleet-node" ] && say ours yes
+[ -d "$prefix" ] && [ -n "$(ls -A "$prefix")" ] && say occupied yes
+say free_kb "$(df -Pk "$place" | awk 'NR == 2 { print $4 }')"
+say current "$(readlink "$prefix/current" 2>/dev/null)"
+for folder in "$prefix"/versions/*/; do
+    [ -d "$folder" ] && say version "$(basename "$folder")"
+done
+for minor in 13 12 11 14; do
+    for python in "$asked" \
+        "/Library/Frameworks/Python.framework/Versions/3.$minor/bin/python3.$minor" \
+        "/opt/homebrew/opt/python@3.$minor/bin/python3.$minor" \
+        "/usr/local/bin/python3.$minor" "/usr/bin/python3.$minor"; do
+        [ -x "$python" ] && "$python" -I -c 'import ensurepip, venv' 2>/dev/null &&
+            say python "$("$python" -I -c 'import sys; print("%d.%d" % sys.version_info[:2])') $python"
+    done
+done
+say end yes
+"""
+"""For `/bin/sh`, with the folder of the installation, and a Python that is preferred, or nothing."""
+LEAST_FREE_GIB = 2.0
+_LEAST_MACOS = 14
+
+
+class FactsError(ValueError):
+    """A machine answered something else than was asked."""
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """Of one machine."""
+
+    system: str
+    """As `uname -s` says it."""
+    machine: str
+    release: str
+    chip: str
+    memory_gib: float
+    user: str
+    writable: bool
+    """Whether the folder is there, or can be made, and written to."""
+    ours: bool
+    """Whether the folder is one of ours."""
+    occupied: bool
+    """Whether anything is in it."""
+    free_gib: float
+    current: str
+    """The version that workers are started with; empty where none is installed."""
+    versions: tuple[str, ...]
+    pythons: tuple[tuple[str, str], ...]
+    """Version, such as `3.13`, and path, the preferred ones first."""
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        system = "macOS" if self.system == "Darwin" else self.system
+        chip = f"{self.chip}, " if self.chip else ""
+        return f"{chip}{self.memory_gib:.0f} GiB, {system} {self.release} {self.machine}"
+
+    def python_for(self, version: str | None) -> str | None:
+        """The path of a Python of that version; None: of any."""
+        return next((path for its, path in self.pythons if version in (None, its)), None)
+
+
+def read_facts(text: str) -> NodeFacts:
+    """From what `ASK` printed. Raises `FactsError`."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        key, _, value = line.partition("=")
+        found.setdefault(key, []).append(value.strip())
+    if "end" not in found:
+        raise FactsError(f"it does not answer as a machine does: {text.strip()[-200:]!r}")
+
+    def one(key: str) -> str:
+        return found.get(key, [""])[0]
+
+    def number(key: str) -> float:
+        return float(one(key)) if one(key).isdigit() else 0.0
+
+    pythons = dict.fromkeys(tuple(text.split(" ", 1)) for text in found.get("python", ()))
+    return NodeFacts(
+        system=one("system"),
+        machine=one("machine"),
+        release=one("release"),
+        chip=one("chip"),
+        memory_gib=number("memory") / 2**30,
+        user=one("user"),
+        writable=bool(one("writable")),
+        ours=bool(one("ours")),
+        occupied=bool(one("occupied")),
+        free_gib=number("free_kb") / 2**20,
+        current=one("current").removeprefix("versions/"),
+        versions=tuple(found.get("version", ())),
+        pythons=tuple((version, path) for version, path in pythons),
+    )
+
+
+def refusal(facts: NodeFacts, prefix: str, python: str | None) -> str:
+    """Why nothing can be installed there, and what to do; empty where it can.
+
+    `python` is the version that the wheels are made for.
+    """
+    return _wrong_system(facts) or _wrong_folder(facts, prefix) or _no_python(facts, python)
+
+
+def _wrong_system(facts: NodeFacts) -> str:
+    if facts.system != "Darwin":
+        return ""
+    if facts.machine != "arm64":
+        return f"MLX needs Apple silicon, and this is a Mac with {facts.machine}"
+    major = facts.release.partition(".")[0]
+    if major.isdigit() and int(major) < _LEAST_MACOS:
+        return f"MLX needs macOS {_LEAST_MACOS} or later, and this is {facts.release}; update it"
+    return ""
+
+
+def _wrong_folder(facts: NodeFacts, prefix: str) -> str:
+    if facts.occupied and not facts.ours:
+        return f"{prefix} has other things in it; give another folder: --prefix"
+    if not facts.writable:
+        return (
+            f"{facts.user} may not write to {prefix}; there, run: sudo install -d -o {facts.user} {prefix};"
+            " or give another folder: --prefix"
+        )
+    if facts.free_gib < LEAST_FREE_GIB:
+        return f"{prefix} has {facts.free_gib:.1f} GiB free, and {LEAST_FREE_GIB:.0f} are needed; make room"
+    return ""
+
+
+def _no_python(facts: NodeFacts, python: str | None) -> str:
+    if facts.python_for(python) is not None:
+        return ""
+    there = ", ".join(path for _version, path in facts.pythons) or "none that has venv"
+    return (
+        f"there is no Python {python or '3.11 or later'} (found: {there}); install it from python.org or"
+        " with Homebrew, or name one: --python PATH"
+    )

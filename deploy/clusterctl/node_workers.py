@@ -1,0 +1,226 @@
+"""Workers on another machine: what it is told of the cluster, their keys, and following a change."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from typing import Any
+
+import msgspec
+import tomlkit
+
+from clusterctl.node_facts import NodeFacts
+from clusterctl.nodes import Node
+from clusterctl.operations import OperationError, RefusedError, Say
+from clusterctl.runner import Ended, RunnerTimeoutError
+from clusterctl.ssh import HostUnreachableError
+from clusterctl.wire_keys import public_key
+from protocol.addresses import LOCAL, Home, is_loopback, is_tcp, tcp_host
+from protocol.config import ClusterConfig, GatewayConfig, WorkerConfig
+from protocol.wire_keys import allow, is_key
+
+_HEAD = "# Written by clusterctl of the machine that operates this cluster; changes here are lost.\n"
+_EVERYWHERE = ("0.0.0.0", "[::]", "*")  # noqa: S104 (refused)
+_LOOK_S = 0.5
+_GRACE_S = 60.0
+_PUT = 'umask 077; cat >"$1.new" && mv "$1.new" "$1"'
+_DIAL = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5).close()
+except OSError as error:
+    sys.exit(f"{error.errno or ''} {error}")
+"""
+_NO_WAY = {
+    "61": "nothing listens there; is the gateway up?",
+    "111": "nothing listens there; is the gateway up?",
+    "65": "macOS may keep programs from the local network, or there is no route",
+    "113": "there is no route",
+}
+"""By errno, of macOS and of Linux."""
+
+
+class Witness(msgspec.Struct, frozen=True):
+    """What a node's own clusterctl says of one worker."""
+
+    id: str
+    state: str
+    last_error: str | None = None
+    last_log: tuple[str, ...] = ()
+
+
+class _Witnesses(msgspec.Struct, frozen=True):
+    workers: tuple[Witness, ...]
+
+
+def refuse_unreachable(config: ClusterConfig) -> None:
+    """Raises `RefusedError` unless workers of another machine could reach each gateway."""
+    for gateway in config.all_gateways:
+        _dialled(gateway)
+
+
+def _dialled(gateway: GatewayConfig) -> str:
+    tcp = [listen for listen in gateway.listen if is_tcp(listen)]
+    if not tcp:
+        raise RefusedError(
+            f"the gateway {gateway.id} takes no workers of other machines; add an address of this one that"
+            ' they reach, and restart it: listen = ["ipc", "tcp://10.0.0.5:5555"]'
+        )
+    if all(tcp_host(listen) in _EVERYWHERE for listen in tcp):
+        raise RefusedError(
+            f"the gateway {gateway.id} listens at {tcp[0]}, which names no machine; write the address by"
+            " which the nodes reach it"
+        )
+    return next(listen for listen in tcp if tcp_host(listen) not in _EVERYWHERE)
+
+
+def node_config(config: ClusterConfig, node: str) -> str:
+    """What that machine has to know: its own workers, where the gateways are, how to beat and log."""
+    residency = msgspec.to_builtins(config.residency)
+    if (budget := config.node_named(node).memory_budget_mb) is not None:
+        residency["memory_budget_mb"] = budget
+    document: dict[str, Any] = {
+        "version": 1,
+        "heartbeat": msgspec.to_builtins(config.heartbeat),
+        "residency": {key: value for key, value in residency.items() if value is not None},
+        "log": msgspec.to_builtins(config.log),
+        "gateways": [_gateway(gateway) for gateway in config.all_gateways],
+        "workers": [_worker(worker) for worker in config.workers_on(node)],
+    }
+    return _HEAD + tomlkit.dumps(document)
+
+
+def _gateway(gateway: GatewayConfig) -> dict[str, Any]:
+    """Without what clients see of it."""
+    entry = {"id": gateway.id, "http": "127.0.0.1:0", "node": "elsewhere", "listen": [_dialled(gateway)]}
+    return entry | ({"insecure_tcp": True} if gateway.insecure_tcp else {})
+
+
+def _worker(worker: WorkerConfig) -> dict[str, Any]:
+    defaults = msgspec.to_builtins(WorkerConfig(id=worker.id, model=worker.model))
+    entry = msgspec.to_builtins(msgspec.structs.replace(worker, node=LOCAL))
+    kept = {k: v for k, v in entry.items() if v != defaults[k] or k in ("id", "model")}
+    return {key: value for key, value in kept.items() if value is not None}
+
+
+def follow(node: Node, version: str, config: ClusterConfig) -> None:
+    """Have the machine run what the configuration says of it. Raises `OperationError`."""
+    text = node_config(config, node.name).encode()
+    _must(node, node.runner.run(["/bin/sh", "-c", _PUT, "sh", str(node.config_file)], stdin=text), "its file")
+    command = ["up" if config.workers_on(node.name) else "down", "--config", str(node.config_file)]
+    _must(node, node.clusterctl(version, command), f"clusterctl {command[0]}")
+
+
+def place(home: Home, node: Node, config: ClusterConfig, worker_id: str, done: Callable[[str], None]) -> None:
+    """Start a worker of the configuration there. Raises `OperationError`; then it is not there.
+
+    `done` is told of each step.
+    """
+    facts = node.facts()
+    if not facts.current:
+        raise RefusedError(
+            f"Studiofleet is not installed on {node.name}; run: clusterctl node add, as before"
+        )
+    worker = config.worker_named(worker_id)
+    _refuse_no_model(node, worker)
+    for gateway in config.all_gateways:
+        _refuse_no_way(node, facts, _dialled(gateway))
+    done("the gateways are reached from there")
+    try:
+        _issue_key(home, node, facts.current, config, worker_id)
+        done("its key is made there, and allowed here")
+        follow(node, facts.current, config)
+        done("it is started")
+    except BaseException:
+        allow(home, worker_id, None)
+        others = tuple(known for known in config.workers if known.id != worker_id)
+        with contextlib.suppress(HostUnreachableError, RunnerTimeoutError, OperationError):  # told already
+            follow(node, facts.current, msgspec.structs.replace(config, workers=others))
+            forget_key(node, worker_id)
+        raise
+
+
+def forget_key(node: Node, worker_id: str) -> None:
+    """Another worker of that id gets another pair."""
+    node.runner.run(["rm", "-f", str(_secret_of(node, worker_id))])
+
+
+def wait_until_gone(node: Node, version: str, worker_id: str, limit_s: float) -> None:
+    """Return when its process has ended. Raises `OperationError`."""
+    deadline = time.monotonic() + limit_s + _GRACE_S
+    while any(w.id == worker_id and w.state != "stopped" for w in witnesses(node, version)):
+        if time.monotonic() > deadline:
+            raise OperationError(f"{worker_id} still runs on {node.name}, after {limit_s + _GRACE_S:g} s")
+        time.sleep(_LOOK_S)
+
+
+def witnesses(node: Node, version: str) -> tuple[Witness, ...]:
+    """What the machine's supervisor knows of its workers. Raises `OperationError`."""
+    command = ["status", "--json", "--config", str(node.config_file)]
+    said = _must(node, node.clusterctl(version, command), "clusterctl status")
+    try:
+        return msgspec.json.decode(said.out, type=_Witnesses).workers
+    except msgspec.MsgspecError as error:
+        raise OperationError(f"{node.name}: clusterctl status answers oddly: {error}") from error
+
+
+def refuse_parked(node: Node, worker_id: str, say: Say) -> None:
+    """Raises `OperationError` when the machine gave it up. `say` is told the end of its log."""
+    for known in witnesses(node, node.facts().current):
+        if known.id == worker_id and known.state == "parked":
+            for line in known.last_log:
+                say(f"  {line}")
+            raise OperationError(
+                f"{worker_id} does not come up on {node.name}: {known.last_error}; to undo it:"
+                f" clusterctl remove-worker {worker_id}"
+            )
+
+
+def _issue_key(home: Home, node: Node, version: str, config: ClusterConfig, worker_id: str) -> None:
+    """The secret half is made there, and stays there."""
+    for gateway in config.all_gateways:
+        if not gateway.insecure_tcp:
+            key = public_key(home, gateway.id)
+            pinned = node.clusterctl(version, ["worker-key", "pin", gateway.id, key])
+            _must(node, pinned, "clusterctl worker-key pin")
+    shown = _must(
+        node, node.clusterctl(version, ["worker-key", "show", worker_id]), "clusterctl worker-key show"
+    )
+    if not is_key(shown.out.strip()):
+        raise OperationError(
+            f"{node.name}: clusterctl worker-key show {worker_id} answers oddly: {shown.words}"
+        )
+    _must(node, node.runner.run(["chmod", "400", str(_secret_of(node, worker_id))]), "chmod")
+    allow(home, worker_id, shown.out.strip())
+
+
+def _secret_of(node: Node, worker_id: str) -> PurePosixPath:
+    return node.prefix / "etc" / "keys" / "wire" / f"{worker_id}.key"
+
+
+def _refuse_no_model(node: Node, worker: WorkerConfig) -> None:
+    if worker.model.startswith("/") and node.runner.run(["test", "-d", worker.model]).code != 0:
+        raise RefusedError(f"there is no folder {worker.model} on {node.name}; copy the model there")
+
+
+def _refuse_no_way(node: Node, facts: NodeFacts, listen: str) -> None:
+    """What a program that came by ssh reaches says little on a Mac: it may more than a service."""
+    host, port = tcp_host(listen).strip("[]"), listen.rpartition(":")[2]
+    if is_loopback(host) and not is_loopback(node.config.host):
+        raise RefusedError(
+            f"{listen} of the gateway is an address of {node.name} itself there; write another"
+        )
+    python = str(node.prefix / "versions" / facts.current / "bin" / "python")
+    ended = node.runner.run([python, "-I", "-c", _DIAL, host, port])
+    if ended.code != 0:
+        number, _, words = ended.words.partition(" ")
+        why = _NO_WAY.get(number, "look at the network, and at the firewall of the gateway's machine")
+        raise RefusedError(f"{node.name} does not reach {listen}: {words or ended.words}; {why}")
+
+
+def _must(node: Node, ended: Ended, what: str) -> Ended:
+    if ended.code != 0:
+        raise OperationError(f"{node.name}: {what} failed: {ended.words}")
+    return ended

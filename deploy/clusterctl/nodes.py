@@ -1,0 +1,89 @@
+"""What is done on another machine: ask for its facts, install, run its own clusterctl, clear it away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from clusterctl import node_side
+from clusterctl.node_facts import ASK, FactsError, NodeFacts, read_facts
+from clusterctl.operations import OperationError
+from clusterctl.runner import Ended
+from clusterctl.ssh import SshRunner, Target
+from clusterctl.wheelhouse import Wheelhouse
+from protocol.addresses import Home
+from protocol.config import NodeConfig
+
+_FACTS_S = 30.0
+_INSTALL_S = 1800.0
+_LOADER = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'node_side', 'exec'))"
+_CLEAR = r"""
+set -e
+cd "$1"
+[ -e etc/studiofleet-node ] || { echo "$1 is no folder of Studiofleet's; nothing was removed" >&2; exit 1; }
+rm -rf versions current .current state log home
+[ "$2" = keep ] || rm -rf models
+rmdir models 2>/dev/null || true
+rm -rf etc
+cd /
+rmdir "$1" 2>/dev/null || true
+"""
+"""The file that says whose the folder is goes last, so that what was cut off can be done again."""
+
+
+def target_of(node: NodeConfig) -> Target:
+    """Where to log in."""
+    identity = Path(node.identity).expanduser() if node.identity else None
+    return Target(node.name, node.host, node.port, node.user, identity)
+
+
+class Node:
+    """One machine. All methods raise `HostUnreachableError` and `RunnerTimeoutError`."""
+
+    def __init__(self, config: NodeConfig, home: Home) -> None:
+        self.config = config
+        self.name = config.name
+        self.prefix = PurePosixPath(config.prefix)
+        self.runner = SshRunner(target_of(config), home)
+
+    @property
+    def config_file(self) -> PurePosixPath:
+        """What the machine knows of the cluster."""
+        return self.prefix / "etc" / "cluster.toml"
+
+    def facts(self, python: str = "") -> NodeFacts:
+        """In one round trip. Raises `OperationError`."""
+        ended = self.runner.script(ASK, str(self.prefix), python, limit_s=_FACTS_S)
+        try:
+            return read_facts(ended.out)
+        except FactsError as error:
+            raise OperationError(f"{self.name}: {error} {ended.err.strip()[-200:]}") from error
+
+    def install(self, wheelhouse: Wheelhouse, python: str) -> None:
+        """Have that version there, and be the one that is used. Raises `OperationError`."""
+        program = Path(node_side.__file__).read_bytes()
+        words = (str(self.prefix), wheelhouse.version, wheelhouse.digest)
+        ended = self.runner.run(
+            [python, "-I", "-c", _LOADER, str(len(program)), *words],
+            stdin=program + wheelhouse.packed(),
+            limit_s=_INSTALL_S,
+        )
+        if ended.code != 0:
+            raise OperationError(f"{self.name}: the installation failed: {ended.words}")
+
+    def clusterctl(self, version: str, arguments: Sequence[str], limit_s: float = 120.0) -> Ended:
+        """Run the machine's own clusterctl, of an installed version."""
+        environ = {
+            "HOME": self.prefix / "home",
+            "STUDIOFLEET_HOME": self.prefix / "state",
+            "STUDIOFLEET_MODELS": self.prefix / "models",
+        }
+        command = [str(self.prefix / "versions" / version / "bin" / "python"), "-P", "-m", "clusterctl.cli"]
+        words = [f"{key}={value}" for key, value in environ.items()]
+        return self.runner.run(["/usr/bin/env", *words, *command, *arguments], limit_s=limit_s)
+
+    def clear(self, *, keep_models: bool) -> None:
+        """Remove everything of ours that no process uses any more. Raises `OperationError`."""
+        ended = self.runner.script(_CLEAR, str(self.prefix), "keep" if keep_models else "")
+        if ended.code != 0:
+            raise OperationError(f"{self.name}: {ended.words}")
