@@ -48,7 +48,8 @@ class WorkerConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     id: Id
     model: str
-    """`embedded`, a folder, or (for a foreign engine) whatever its class takes."""
+    """`embedded`, a folder, `ORGANISATION/NAME` after `clusterctl model pull` of it, or (for a foreign
+    engine) whatever its class takes."""
     node: str = LOCAL
     """The machine that it runs on: this one, or the name of a `[[nodes]]` entry."""
     served_name: Name | None = None

@@ -16,6 +16,7 @@ from clusterctl import commands, configfile, edits, operations, output, wire_com
 from clusterctl.boot_commands import boot
 from clusterctl.control import NAME
 from clusterctl.key_commands import keys
+from clusterctl.model_commands import model
 from clusterctl.node_commands import node
 from clusterctl.options import (
     config_option,
@@ -158,7 +159,7 @@ def status(as_json: bool, config_file: Path | None) -> None:
         output.show_status(found)
 
 
-for command in (*worker_commands.ALL, *commands.ALL, *wire_commands.ALL, keys, boot, node):
+for command in (*worker_commands.ALL, *commands.ALL, *wire_commands.ALL, keys, model, boot, node):
     cli.add_command(command)
 
 

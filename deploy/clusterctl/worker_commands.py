@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from clusterctl import configfile, draining, edits, node_placing, operations, output
+from clusterctl import configfile, draining, edits, fitting, model_sizes, node_placing, operations, output
 from clusterctl.commands import complete_ids
+from clusterctl.model_store import found_folder
 from clusterctl.options import (
     config_option,
     going_on,
@@ -20,9 +21,9 @@ from clusterctl.options import (
 )
 from clusterctl.wire_keys import forget_worker
 from protocol.addresses import LOCAL, Home
-from protocol.config import EMBEDDED, WorkerConfig
+from protocol.config import EMBEDDED, WorkerConfig, parse
 from protocol.configfile import read_config, read_text
-from protocol.models import no_model
+from protocol.models import is_hub_id
 
 
 @click.command(
@@ -33,11 +34,15 @@ from protocol.models import no_model
         "clusterctl add-worker --model embedded --id smol-9 --dry-run",
         "clusterctl add-worker --model embedded --host studio-2 --wait",
         failed="with --wait: it never serves",
-        refused="the id has another worker, there is no such model, or a value is wrong",
+        refused="the id has another worker, there is no such model, it does not fit, or a value is wrong",
         also=["6 the node cannot be reached", "130 interrupted: the worker goes on starting"],
     ),
 )
-@click.option("--model", required=True, help="`embedded`, a folder, or what the engine's class takes.")
+@click.option(
+    "--model",
+    required=True,
+    help="`embedded`, a folder, one that was pulled, or what its engine takes.",
+)
 @click.option("--host", "node", help="The node that it runs on.  [default: this machine]")
 @click.option("--id", "id", help="Of the process.  [default: from the model's name]")
 @click.option("--served-name", help="Clients ask for this model.  [default: last part of --model]")
@@ -61,6 +66,7 @@ from protocol.models import no_model
     "--drain-timeout", "drain_timeout_s", type=float, help="Seconds for running requests at its end."
 )
 @click.option("--load-stall", "load_stall_s", type=float, help="Seconds without progress that end a load.")
+@click.option("--force-memory", is_flag=True, help="Add it although it does not fit into the memory.")
 @click.option("--no-start", is_flag=True, help="Only write the configuration.")
 @click.option("--wait", is_flag=True, help="Return when it serves, and show a token that it generated.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change in the configuration.")
@@ -74,7 +80,10 @@ def add_worker(
     if wait and (no_start or dry_run):
         raise click.UsageError("--wait waits for a worker that starts: leave out --no-start and --dry-run")
     home, path = places(config_file)
+    forced = given.pop("force_memory")
     entry = _entry(given)
+    if not forced and entry.get("node", LOCAL) == LOCAL:
+        _check_memory(path, entry)
     if dry_run:
         _preview(path, entry)
         return
@@ -111,6 +120,18 @@ def _add_here(home: Home, path: Path, entry: dict[str, Any], *, start: bool) -> 
     return changed, added[-1].id, "is starting" if started else "starts with: clusterctl up"
 
 
+def _check_memory(path: Path, entry: dict[str, Any]) -> None:
+    """Raises `RefusedError` with the arithmetic; says what would be tight. Asks nothing of other engines."""
+    text = read_text(path)
+    changed, worker = edits.add_worker(text, entry)
+    if changed == text or worker.engine not in model_sizes.ENGINES:
+        return
+    found = fitting.fit_here(worker, parse(text).workers)
+    fitting.refuse_unless_it_fits(found, worker.id)
+    if advice := found.advice(worker.id):
+        output.say(f"memory: {advice}")
+
+
 def _preview(path: Path, entry: dict[str, Any]) -> None:
     text = read_text(path)
     changed, worker = edits.add_worker(text, entry)
@@ -130,11 +151,7 @@ def _entry(given: dict[str, Any]) -> dict[str, Any]:
     if values.get("node", LOCAL) != LOCAL:
         return _of_node(values)
     if values.get("engine", "batched") in ("batched", "serial") and values["model"] != EMBEDDED:
-        folder = Path(values["model"]).expanduser()
-        why = no_model(folder) if values["model"] else "--model is empty; give a model folder"
-        if why:
-            raise edits.EditError(why)
-        values["model"] = str(folder.absolute())  # the worker runs in another folder
+        values["model"] = _model(values["model"])
     if "adapter" in values:
         folder = Path(values["adapter"]).expanduser()
         if not values["adapter"] or not folder.is_dir():
@@ -149,13 +166,23 @@ def _of_node(values: dict[str, Any]) -> dict[str, Any]:
     """Its folders are the node's."""
     ours = values.get("engine", "batched") in ("batched", "serial") and values["model"] != EMBEDDED
     for key in ("model", "adapter"):
-        if key in values and (ours or key == "adapter") and not values[key].startswith("/"):
+        if key == "model" and (not ours or is_hub_id(values[key])):
+            continue
+        if key in values and not values[key].startswith("/"):
             raise edits.EditError(f"--{key} {values[key]!r}: give its whole path on {values['node']}")
     return _ordered(values)
 
 
 def _ordered(values: dict[str, Any]) -> dict[str, Any]:
     return {field: values[field] for field in WorkerConfig.__struct_fields__ if field in values}
+
+
+def _model(given: str) -> str:
+    """As the configuration has it: a worker, in another folder, finds what was pulled by its name."""
+    if not given:
+        raise edits.EditError("--model is empty; give a model folder")
+    folder = found_folder(given)
+    return given if is_hub_id(given) and not Path(given).exists() else str(folder.absolute())
 
 
 @click.command(

@@ -45,7 +45,7 @@ def clusterctl(home, monkeypatch):
     ("files", "model", "words"),
     [
         ([], "nowhere", ("no model folder at nowhere, seen from /", "give a folder in MLX format")),
-        ([], "org/Qwen3-8B-4bit", ("none is fetched", "run: hf download org/Qwen3-8B-4bit --local-dir")),
+        ([], "org/Qwen3-8B-4bit", ("if it is a model of the hub", "clusterctl model pull org/Qwen3-8B-4bit")),
         (["m/q.gguf"], "m/q.gguf", ("of a format that is not MLX's", "mlx_lm.convert")),
         (["m/config.json"], "m/config.json", ("is a file", "give the folder in which it lies")),
         (["m/q.gguf"], "m", ("no model*.safetensors, and q.gguf is no format of MLX", "mlx_lm.convert")),

@@ -1,16 +1,14 @@
 """The prefix cache behind the engine's contract, on the embedded model."""
 
 import asyncio
-import platform
 import shutil
-import sys
 from contextlib import asynccontextmanager
 
 import pytest
 
+from protocol.models import embedded_folder
 from worker.engine.base import run_blocking_startup_work
 from worker.engine.batched import BatchedEngine
-from worker.engine.embedded import folder_name
 from worker.engine.output import EngineOutput
 from worker.engine.prefix_cache import BLOCK
 
@@ -22,7 +20,7 @@ FREED = ("entries", "bytes", "disk_entries", "disk_bytes")
 @asynccontextmanager
 async def started(models, folder, **options):
     """An engine on the embedded model's folder, with files of its own."""
-    path = models / folder_name(sys.platform, platform.machine())
+    path = embedded_folder(models)
     engine = BatchedEngine(str(path), models=folder, max_num_seqs=2, **options)
     await run_blocking_startup_work(engine.prepare_for_start)
     await engine.start()

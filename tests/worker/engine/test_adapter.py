@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.worker.engine.test_weights import safetensors
+from tests.protocol.test_model_folder import safetensors
 from worker.engine.adapter import open_adapter
 
 CONFIG = {"num_layers": 2, "lora_parameters": {"rank": 8, "scale": 20.0, "dropout": 0.0}}

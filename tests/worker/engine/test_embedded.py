@@ -3,14 +3,13 @@
 import fcntl
 import hashlib
 import importlib.util
-import platform
-import sys
 import zipfile
 
 import pytest
 
+from protocol.models import embedded_folder, embedded_name
 from worker.engine import embedded
-from worker.engine.embedded import EmbeddedModelError, ensure_embedded, folder_name
+from worker.engine.embedded import EmbeddedModelError, ensure_embedded
 
 
 def ignore(done, doing):
@@ -46,9 +45,9 @@ def names(folder):
 
 
 def test_four_bits_on_apple_silicon_and_dense_elsewhere():
-    assert folder_name("darwin", "arm64").endswith("-4bit")
-    assert folder_name("darwin", "x86_64").endswith("-fp32")
-    assert folder_name("linux", "aarch64").endswith("-fp32")
+    assert embedded_name("darwin", "arm64").endswith("-4bit")
+    assert embedded_name("darwin", "x86_64").endswith("-fp32")
+    assert embedded_name("linux", "aarch64").endswith("-fp32")
 
 
 def test_it_is_made_once_and_nothing_else_is_left(made):
@@ -62,7 +61,7 @@ def test_it_is_made_once_and_nothing_else_is_left(made):
 
 def test_what_an_interrupted_try_left_is_removed(made):
     models, _count = made
-    leftover = models / f".{folder_name(sys.platform, platform.machine())}.partial"
+    leftover = models / f".{embedded_folder(models).name}.partial"
     leftover.mkdir(parents=True)
     (leftover / "half").write_text("half")
     folder = ensure_embedded(models, ignore)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from worker.engine.context import model_context, served_context
+from protocol.model_context import model_context, served_context
 
 
 def yarn(factor=4.0, kind="yarn", **more):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from worker.engine.documents import read_json
+from protocol.model_documents import read_json
 
 INDEX = "model.safetensors.index.json"
 _LONGEST_HEADER = 100_000_000
@@ -34,7 +34,8 @@ class Shard:
     size: int
     digest: str
     """Of the header: names, types, shapes and places of all tensors."""
-    tensors: frozenset[str]
+    tensors: Mapping[str, str]
+    """What type its numbers have, by the name of the tensor."""
 
 
 def open_shards(folder: Path) -> tuple[Shard, ...]:
@@ -80,7 +81,7 @@ def open_shard(path: Path) -> Shard:
         raise ValueError(
             f"{path} is damaged: it has {size} bytes and should have {8 + length + end}; copy the file again"
         )
-    tensors = frozenset(header) - {"__metadata__"}
+    tensors = {name: entry["dtype"] for name, entry in header.items() if name != "__metadata__"}
     return Shard(path, size, hashlib.sha256(raw).hexdigest(), tensors)
 
 
