@@ -52,6 +52,7 @@ _WORDS = {
 }
 _LINE = re.compile(r"gateway (\S+) is out of reach at (\S+): (\w+)(?: \(errno (\d+)\))?: ")
 _CONNECTED = re.compile(r"connected to gateway (\S+)")
+_STARTED = re.compile(r"worker \S+ starts, incarnation ")
 
 
 @dataclass(frozen=True)
@@ -94,4 +95,6 @@ def last_reaches(messages: Iterable[str]) -> dict[str, Reach]:
             found[met[1]] = Reach(met[1], met[2], met[3], number)
         elif connected := _CONNECTED.match(message):
             found.pop(connected[1], None)
+        elif _STARTED.match(message):
+            found.clear()
     return found

@@ -15,6 +15,7 @@ import msgspec
 from clusterctl import commands, configfile, edits, operations, output, wire_commands, worker_commands
 from clusterctl.boot_commands import boot
 from clusterctl.control import NAME
+from clusterctl.doctor_commands import doctor
 from clusterctl.key_commands import keys
 from clusterctl.model_commands import model
 from clusterctl.node_commands import node
@@ -159,7 +160,7 @@ def status(as_json: bool, config_file: Path | None) -> None:
         output.show_status(found)
 
 
-for command in (*worker_commands.ALL, *commands.ALL, *wire_commands.ALL, keys, model, boot, node):
+for command in (*worker_commands.ALL, *commands.ALL, *wire_commands.ALL, keys, model, boot, node, doctor):
     cli.add_command(command)
 
 

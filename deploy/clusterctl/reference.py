@@ -46,17 +46,17 @@ def _help(context: click.Context) -> str:
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 
-def main() -> None:
-    """The program."""
-    arguments = argparse.ArgumentParser(prog="docs", description=__doc__)
+def write_or_check(text: str, about: str | None) -> None:
+    """The program of a page: writes the file that it is given, or with `--check` compares."""
+    arguments = argparse.ArgumentParser(prog="docs", description=about)
     arguments.add_argument("file", type=Path)
     arguments.add_argument("--check", action="store_true")
     options = arguments.parse_args()
     if not options.check:
-        options.file.write_text(reference_text(), encoding="utf-8")
-    elif not options.file.exists() or options.file.read_text(encoding="utf-8") != reference_text():
+        options.file.write_text(text, encoding="utf-8")
+    elif not options.file.exists() or options.file.read_text(encoding="utf-8") != text:
         sys.exit(f"{options.file} is not current; run: scripts/docs")
 
 
 if __name__ == "__main__":
-    main()
+    write_or_check(reference_text(), __doc__)

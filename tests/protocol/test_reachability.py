@@ -48,3 +48,4 @@ def test_a_log_tells_what_was_met_last_of_those_that_are_still_out_of_reach():
     lines = [first.line, "something else", other.line, later.line]
     assert last_reaches(lines) == {"gw-1": later, "gw-2": other}
     assert last_reaches([*lines, "connected to gateway gw-1"]) == {"gw-2": other}
+    assert last_reaches([*lines, "worker w-1 starts, incarnation 1"]) == {}
