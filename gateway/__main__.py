@@ -223,8 +223,11 @@ class _Gateway:
         """The admin key, and which workers nobody will start."""
         self._look_for_supervisor(cluster)
         self._read_allowed(cluster)
-        cluster.mark_down(path.stem for path in self._home.run.glob("*.down"))
+        self._read_down_marks(cluster)
         self._doors.read_admin_key()
+
+    def _read_down_marks(self, cluster: Cluster) -> None:
+        cluster.mark_down(path.stem for path in self._home.run.glob("*.down"))
 
     def _tell_url(self, cluster: Cluster) -> None:
         """And of TLS the certificate, by which clusterctl knows that it is this gateway which answers."""
@@ -249,6 +252,8 @@ class _Gateway:
         """Now and from now on: which workers nobody would start again, which may come, and who may ask."""
         asyncio.get_running_loop().call_later(_SWEEP_S, self._look_on, cluster)
         self._look_for_supervisor(cluster)
+        if self._config.supervisor != "process":  # nobody tells when a worker parks itself
+            self._read_down_marks(cluster)
         self._look_for_certificate(cluster)
         if self._allowed.has_changed():
             self._read_allowed(cluster)

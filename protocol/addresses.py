@@ -88,8 +88,12 @@ class Home:
         return self.run / f"{gateway_id}.url"
 
     def down_mark(self, worker_id: str) -> Path:
-        """The file that is there while the supervisor will not start the worker by itself."""
+        """The file that is there while nobody will start the worker by itself; what is in it: `parking`."""
         return self.run / f"{worker_id}.down"
+
+    def attempts(self, worker_id: str) -> Path:
+        """The file in which a worker that launchd starts counts its starts in vain."""
+        return self.run / f"{worker_id}.attempts"
 
     def memory_claim(self, worker_id: str) -> Path:
         """The file that says how much memory a worker holds, locked while it does."""

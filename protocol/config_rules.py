@@ -40,10 +40,10 @@ def _refuse_what_is_not_built(config: ClusterConfig) -> None:
     for table in ("admin", "media"):
         if getattr(config, table) is not None:
             raise ConfigError(f"`[{table}]` is not available in this version; remove the table")
-    if config.supervisor != "process":
+    if config.supervisor == "systemd":
         raise ConfigError(
-            f"supervisor = {config.supervisor!r} is not available in this version;"
-            ' write supervisor = "process"'
+            'supervisor = "systemd" is not available in this version;'
+            ' write supervisor = "process", and have it started by systemd: clusterctl boot install'
         )
 
 

@@ -20,6 +20,7 @@ from protocol.folders import leave_socket_folder, private_folder, socket_folder
 from protocol.keyfiles import KeyFileError
 from protocol.locks import LockHeldError, locked
 from protocol.states import ExitCode
+from worker.attempts import Attempts
 from worker.engine.load import make_engine
 from worker.server import Server
 
@@ -32,14 +33,16 @@ def main() -> None:
         signal.signal(number, _stop)
     home = Home.from_environment(os.environ)
     logs.set_up(LogConfig(), arguments.id, home.log(arguments.id))
+    attempts = Attempts(home, arguments.id, os.environ)
     try:
-        code = _run(arguments.config, arguments.id, home)
+        code = _run(arguments.config, arguments.id, home, attempts) if attempts.begin() else ExitCode.OK
     except (ConfigError, AddressError, KeyFileError, LockHeldError, OSError) as error:
         logger.error("worker %s cannot start: %s", arguments.id, error)
+        attempts.why = str(error)
         code = ExitCode.MISCONFIGURED
     except _StoppedError:
         code = ExitCode.OK
-    _end(code)
+    _end(attempts.end(code))
 
 
 class _StoppedError(BaseException):
@@ -57,7 +60,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _run(path: Path, worker_id: str, home: Home) -> ExitCode:
+def _run(path: Path, worker_id: str, home: Home, attempts: Attempts) -> ExitCode:
     config = read_config(path)
     worker = config.worker_named(worker_id)
     logs.set_up(config.log, worker_id, home.log(worker_id))
@@ -65,28 +68,30 @@ def _run(path: Path, worker_id: str, home: Home) -> ExitCode:
     socket_folder(home)
     try:
         with locked(home.lock(worker_id)):
-            return _serve(config, worker, home)
+            return _serve(config, worker, home, attempts)
     except LockHeldError as error:
         raise LockHeldError(f"another worker of this id is running: {error}") from error
     finally:
         leave_socket_folder(home)
 
 
-def _serve(config: ClusterConfig, worker: WorkerConfig, home: Home) -> ExitCode:
-    server = Server(config, worker, make_engine(worker, models_folder(os.environ)), home)
+def _serve(config: ClusterConfig, worker: WorkerConfig, home: Home, attempts: Attempts) -> ExitCode:
+    engine = make_engine(worker, models_folder(os.environ))
+    server = Server(config, worker, engine, home, attempts.succeeded)
     runner = asyncio.Runner()
     try:
         code = runner.run(server.run())
     except Exception:
         logger.exception("worker %s met a fault of its own", worker.id)
         code = ExitCode.FAULT
+    attempts.why = server.last_words
     for number in (signal.SIGTERM, signal.SIGINT):
         # The exit code is settled: a signal that comes late must not end the process with another.
         runner.get_loop().remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
     if server.is_stuck:
         home.lock(worker.id).unlink(missing_ok=True)
-        _end(code)
+        _end(attempts.end(code))
     runner.close()
     return code
 

@@ -57,10 +57,19 @@ LAST_WORDS_MS = 1000
 class Server:
     """Owns the engine, the requests, the links and the state; lives on the event loop."""
 
-    def __init__(self, config: ClusterConfig, worker: WorkerConfig, engine: BaseEngine, home: Home) -> None:
+    def __init__(
+        self,
+        config: ClusterConfig,
+        worker: WorkerConfig,
+        engine: BaseEngine,
+        home: Home,
+        arrived: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`arrived` is called whenever it serves, or would if asked."""
         self._config = config
         self._worker = worker
         self._engine = engine
+        self._arrived = arrived
         self._dials = dials(config, worker.id, home)
         self._links: dict[str, Link] = {}
         self._core = Core(
@@ -105,6 +114,11 @@ class Server:
     def is_stuck(self) -> bool:
         """Whether threads or requests of the engine may keep the process from ending."""
         return self._residence.is_stuck or bool(self._core.held)
+
+    @property
+    def last_words(self) -> str:
+        """Why it ends, once it does."""
+        return self._life.detail
 
     async def run(self) -> ExitCode:
         """From the first hello to the last goodbye."""
@@ -195,6 +209,8 @@ class Server:
         self._residence.used()
 
     def _said(self, new_card: bool) -> None:
+        if self._life.state in (WorkerState.READY, WorkerState.IDLE):
+            self._arrived()
         if new_card:
             self._core.learn(self._report.facts())
             for gateway in self._links:

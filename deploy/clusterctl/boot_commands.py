@@ -51,6 +51,8 @@ def boot() -> None:
 def install(now: bool, config_file: Path | None) -> None:
     """Write the unit of this user, and have it heeded from the next boot on."""
     home, plan = _plan(config_file)
+    if read_config(places(config_file)[1]).supervisor == "launchd":
+        raise operations.RefusedError("what launchd supervises it starts at boot by itself: clusterctl up")
     operations.make_folders(home)
     manager = manager_of(sys.platform)
     manager.check()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from clusterctl.admin import ActionError, WorkerView, act, ask_model, read_states
 from clusterctl.control import ProcessView, Request
+from clusterctl.launchd_cluster import LaunchdCluster
 from clusterctl.operations import (
     POLL_S,
     OperationError,
@@ -15,7 +16,7 @@ from clusterctl.operations import (
     asked,
     read_status,
     refuse_another_file,
-    status_of,
+    supervisor_of,
 )
 from clusterctl.progress import SERVES, is_hopeless, progress_lines
 from clusterctl.supervision import KILL_GRACE_S, Kind, Phase
@@ -83,7 +84,7 @@ def restart(
     One that is parked, stopped or failed is only started. The pid of the process that is to end, if
     one runs. Raises `OperationError`.
     """
-    reply = status_of(home)
+    reply = supervisor_of(home, config_file, config)
     if reply is None:
         raise OperationError("there is no supervisor that could start it again; run: clusterctl up")
     refuse_another_file(reply, config_file)
@@ -91,6 +92,10 @@ def restart(
     if process is None:
         raise OperationError(f"{process_id} is configured, but was not started yet; run: clusterctl up")
     told = _tell_to_restart(home, config, process, timeout_s)
+    if config.supervisor == "launchd":
+        if not told:
+            LaunchdCluster(home, config_file, config).restart(process_id)
+        return process.pid
     request = Request(
         command="restart",
         id=process_id,

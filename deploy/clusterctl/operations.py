@@ -6,12 +6,13 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from clusterctl import strays
 from clusterctl.admin import read_states
 from clusterctl.control import NAME, Reply, Request, SupervisorAbsentError, ask
+from clusterctl.launchd_cluster import LaunchdCluster
 from clusterctl.launching import settled_environment
 from clusterctl.ports import busy_port
 from clusterctl.processes import Record, is_running, last_words, launch_detached, read_record, size_of
@@ -60,6 +61,10 @@ def bring_up(home: Home, config_file: Path, config: ClusterConfig, environ: Mapp
     Raises `OperationError` when that fails.
     """
     ensure_pairs(home, config)
+    if config.supervisor == "launchd":
+        _bring_up_by_launchd(home, config_file, config, environ)
+        return
+    _refuse_jobs(home, config_file, config)
     environment = settled_environment(environ, Path.cwd(), home)
     deadline = time.monotonic() + _ANSWER_S
     while True:
@@ -82,8 +87,31 @@ def bring_up(home: Home, config_file: Path, config: ClusterConfig, environ: Mapp
         time.sleep(POLL_S)
 
 
+def _bring_up_by_launchd(
+    home: Home, config_file: Path, config: ClusterConfig, environ: Mapping[str, str]
+) -> None:
+    if is_locked(home.lock(NAME)):
+        raise RefusedError("the cluster runs under its own supervisor; first: clusterctl down")
+    jobs = LaunchdCluster(home, config_file, config)
+    reply = jobs.reply()
+    running = {process.id for process in reply.processes if process.pid} if reply else set()
+    _refuse_busy_ports(home, config_file, config, running)
+    jobs.follow(environ, retry=True)
+
+
+def _refuse_jobs(home: Home, config_file: Path, config: ClusterConfig) -> None:
+    """Raises `RefusedError` when launchd has processes of this home, which it would start again and again."""
+    if LaunchdCluster(home, config_file, config).is_installed:
+        raise RefusedError("the cluster runs under launchd; first: clusterctl down")
+
+
 def supervise_here(home: Home, config_file: Path, config: ClusterConfig, environ: Mapping[str, str]) -> bool:
     """Supervise in this process until SIGTERM or SIGINT; False when another does already."""
+    if config.supervisor == "launchd":
+        raise RefusedError(
+            "launchd supervises this cluster, so nothing stays in the foreground: clusterctl up"
+        )
+    _refuse_jobs(home, config_file, config)
     ensure_pairs(home, config)
     _waited_for_a_stray(home, config_file)
     if is_locked(home.lock(NAME)):
@@ -119,6 +147,11 @@ def take_down(home: Home, config_file: Path, say: Say) -> bool:
     """End everything of this home; False when nothing ran. Raises `OperationError`."""
     if not home.run.exists():
         return False
+    jobs = LaunchdCluster(home, config_file, ClusterConfig(version=1))
+    if jobs.is_installed:
+        say("gateways and workers finish what they have")
+        jobs.remove()
+        return True
     deadline = time.monotonic() + _ANSWER_S
     while True:
         with contextlib.suppress(SupervisorAbsentError):
@@ -152,20 +185,24 @@ def wait_until_down(home: Home, say: Say) -> None:
 
 def follow_config(home: Home, config_file: Path) -> bool:
     """Have a running supervisor start and stop what the changed file says; False when none runs."""
-    reply = status_of(home)
+    config = read_config(config_file)
+    reply = supervisor_of(home, config_file, config)
     if reply is None or reply.stopping:
         return False
     refuse_another_file(reply, config_file)
-    ensure_pairs(home, read_config(config_file))
+    ensure_pairs(home, config)
+    if config.supervisor == "launchd":
+        LaunchdCluster(home, config_file, config).follow(os.environ, retry=False)
+        return True
     reply = asked(home, Request(command="reconcile"))
     if reply.error:
         raise OperationError(reply.error)
     return True
 
 
-def refuse_when_down(home: Home) -> None:
+def refuse_when_down(home: Home, config_file: Path) -> None:
     """Raises `RefusedError` when nothing would be started now."""
-    reply = status_of(home)
+    reply = supervisor_of(home, config_file, read_config(config_file))
     if reply is None or reply.stopping:
         raise RefusedError("the cluster is down, so there is nothing to wait for; first: clusterctl up")
 
@@ -186,7 +223,7 @@ def read_status(home: Home, config: ClusterConfig) -> ClusterStatus:
     """The present picture; works with nothing running."""
     sources = Sources(
         config=config,
-        supervisor=status_of(home),
+        supervisor=supervisor_of(home, home.config, config),
         records=running_records(home),
         states=read_states(home, config),
     )
@@ -207,6 +244,13 @@ def status_of(home: Home) -> Reply | None:
         return None
 
 
+def supervisor_of(home: Home, config_file: Path, config: ClusterConfig) -> Reply | None:
+    """What the home's supervisor says, launchd if it is that; None when nothing of the home runs."""
+    if config.supervisor == "launchd":
+        return LaunchdCluster(home, config_file, config).reply()
+    return status_of(home)
+
+
 def asked(home: Home, request: Request | None = None) -> Reply:
     """The answer of a supervisor that has to be there. Raises `OperationError`."""
     try:
@@ -224,8 +268,10 @@ def refuse_another_file(reply: Reply, config_file: Path) -> None:
         )
 
 
-def _refuse_busy_ports(home: Home, config_file: Path, config: ClusterConfig) -> None:
-    running = running_records(home)
+def _refuse_busy_ports(
+    home: Home, config_file: Path, config: ClusterConfig, running: Collection[str] = ()
+) -> None:
+    running = {*running, *running_records(home)}
     for gateway in config.local_gateways:
         if gateway.id in running or not busy_port(gateway.http):
             continue

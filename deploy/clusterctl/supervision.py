@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from protocol.parking import VAIN_STARTS
 from protocol.states import ExitCode
 
 FIRST_PAUSE_S = 0.5
@@ -16,8 +17,6 @@ FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 STEADY_S = 10.0
 """A process that was ready for so long has proved itself: its pauses begin anew."""
-VAIN_STARTS = 5
-"""A worker that ended so often in a row without having been ready is parked."""
 KILL_GRACE_S = 10.0
 """Beyond its drain time-out, before a process that was told to stop is killed."""
 

@@ -11,7 +11,8 @@ from protocol.locks import remove_if_free
 
 def sweep_process(home: Home, process_id: str) -> None:
     """Remove the files of a process that has ended. What cannot be removed says nothing of what runs."""
-    paths = [home.run / f"{process_id}.pid", home.http_url(process_id), home.down_mark(process_id)]
+    paths = [home.run / f"{process_id}.pid", home.http_url(process_id)]
+    paths += [home.down_mark(process_id), home.attempts(process_id)]
     with contextlib.suppress(AddressError):
         paths.append(home.socket(process_id))
     for path in paths:

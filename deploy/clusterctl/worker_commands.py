@@ -88,7 +88,7 @@ def add_worker(
         _preview(path, entry)
         return
     if wait:
-        operations.refuse_when_down(home)
+        operations.refuse_when_down(home, path)
     if entry.get("node", LOCAL) == LOCAL:
         changed, worker_id, following = _add_here(home, path, entry, start=not no_start)
     elif no_start:

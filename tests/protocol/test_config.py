@@ -88,7 +88,7 @@ def test_the_served_name_defaults_to_the_last_part(model: str, name: str):
         (LEAST + 'tls_cert = "gateway.pem"', "tls_key is missing"),
         (LEAST + 'tls_key = "gateway.key"', "tls_cert is missing"),
         (LEAST + 'listen = ["tcp://127.0.0.1"]', "is no address"),
-        ('supervisor = "launchd"' + LEAST, "not available in this version"),
+        ('supervisor = "systemd"' + LEAST, "clusterctl boot install"),
         *(
             (LEAST + f"[{table}]\nx = 1", rf"`\[{table}\]` is not available in this version")
             for table in ("admin", "media")

@@ -1,0 +1,191 @@
+"""The gateways and workers of a home as services of this machine's launchd, one each.
+
+Nothing of ours runs beside them: launchd starts them at boot and again when they fail, a worker parks
+itself. Daemons for root, who lets them run as the owner of the home; else agents of the session.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Mapping
+from pathlib import Path
+
+from clusterctl.admin import observe_ready
+from clusterctl.bootunits import boot_environment, unit_name
+from clusterctl.control import ProcessView, Reply
+from clusterctl.launchd import Domain, Launchd, session_domain, system_domain
+from clusterctl.launchd_plist import exit_timeout_s
+from clusterctl.launching import command_of, settled_environment, specs_of
+from clusterctl.processes import describe_exit, last_lines, last_words
+from clusterctl.runner import LocalRunner
+from clusterctl.services import ServiceError, ServiceSpec, ServiceState
+from clusterctl.supervision import Kind, Phase, Spec
+from clusterctl.sweeping import sweep_process
+from protocol.addresses import Home
+from protocol.config import ClusterConfig
+from protocol.parking import SUPERVISOR_VARIABLE, lift, why_parked
+
+LAUNCHD_PID = 1
+THROTTLE_S = {Kind.GATEWAY: 10, Kind.WORKER: 30}
+_LAST_LINES = 20
+
+
+class LaunchdCluster:
+    """What one home has in launchd."""
+
+    def __init__(self, home: Home, config_file: Path, config: ClusterConfig) -> None:
+        self._home = home
+        self._config_file = config_file
+        self._config = config
+        self._domain = _domain()
+        self._launchd = Launchd(LocalRunner(), self._domain)
+        self._name = unit_name(home.path, Home.from_environment({}).path)
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether launchd has, or will get at boot, any process of this home."""
+        return bool(self._installed())
+
+    def follow(self, environ: Mapping[str, str], *, retry: bool) -> None:
+        """Have launchd run what is configured, and nothing else; with `retry`, what is down is started, too.
+
+        A running process goes on with what it has read. Raises `ServiceError` at the end, when all
+        others are done.
+        """
+        faults = []
+        installed = self._installed()
+        wanted = {spec.id: spec for spec in specs_of(self._config)}
+        for process_id, kind in installed.items():
+            if process_id not in wanted:
+                self._drop(process_id, kind)
+        for spec in wanted.values():
+            try:
+                self._follow_one(spec, environ, start=retry or spec.id not in installed)
+            except ServiceError as error:
+                faults.append(str(error))
+        if faults:
+            raise ServiceError("; ".join(faults))
+
+    def _follow_one(self, spec: Spec, environ: Mapping[str, str], *, start: bool) -> None:
+        label = self._label(spec.kind, spec.id)
+        if start:
+            lift(self._home, spec.id)
+            if self._launchd.install(self._service(spec, environ)):
+                return  # it has just read all that there is
+            self._launchd.start(label)
+        if self._home.http_url(spec.id).exists():  # a gateway that serves, and minds the signal
+            self._launchd.reload(label)
+
+    def remove(self) -> None:
+        """End everything of this home, workers first, and leave nothing in launchd. Raises `ServiceError`."""
+        installed = self._installed()
+        for process_id, kind in sorted(installed.items(), key=lambda item: item[1] is Kind.GATEWAY):
+            self._drop(process_id, kind)
+
+    def restart(self, process_id: str) -> None:
+        """End it as it wants to be ended, and start it with the present configuration."""
+        kind = next(spec.kind for spec in specs_of(self._config) if spec.id == process_id)
+        lift(self._home, process_id)
+        self._launchd.restart(self._label(kind, process_id))
+
+    def reply(self) -> Reply | None:
+        """What the built-in supervisor would say; None when launchd has nothing of this home."""
+        installed = self._installed()
+        specs = {spec.id: spec for spec in specs_of(self._config)}
+        states = {
+            process_id: self._launchd.state(self._label(kind, process_id))
+            for process_id, kind in installed.items()
+        }
+        if not any(state.loaded for state in states.values()):
+            return None
+        ready = observe_ready(self._home, self._config)
+        views = [
+            self._view(process_id, installed[process_id], state, ready.get(process_id))
+            for process_id, state in states.items()
+        ]
+        return Reply(
+            pid=LAUNCHD_PID,
+            config=str(self._config_file),
+            stopping=False,
+            processes=tuple(view if view.id in specs else _unwanted(view) for view in views),
+        )
+
+    def _view(self, process_id: str, kind: Kind, state: ServiceState, ready_pid: int | None) -> ProcessView:
+        parked = why_parked(self._home, process_id) if kind is Kind.WORKER else None
+        phase = _phase(state, parked)
+        log = self._home.log(process_id)
+        error = parked or ""
+        if phase is Phase.WAITING:
+            error = state.last_signal or describe_exit(state.last_exit, last_words(log, 0))
+        return ProcessView(
+            id=process_id,
+            kind=kind.value,
+            phase=phase.value,
+            pid=state.pid,
+            ready=state.pid is not None and state.pid == ready_pid,
+            starts=state.runs or 0,
+            restarts=max(0, (state.runs or 0) - 1),
+            last_exit=state.last_exit,
+            last_error=error,
+            outdated=False,
+            wanted=True,
+            last_log=last_lines(log, _LAST_LINES) if phase is Phase.PARKED else (),
+        )
+
+    def _drop(self, process_id: str, kind: Kind) -> None:
+        self._launchd.remove(self._label(kind, process_id))
+        sweep_process(self._home, process_id)
+
+    def _label(self, kind: Kind, process_id: str) -> str:
+        return f"{self._name}.{kind.value}.{process_id}"
+
+    def _installed(self) -> dict[str, Kind]:
+        """The ids of the processes whose property lists are there."""
+        found = {}
+        for kind in Kind:
+            prefix = self._label(kind, "")
+            for path in sorted(Path(self._domain.folder).glob(f"{prefix}*.plist")):
+                found[path.name[len(prefix) : -len(".plist")]] = kind
+        return found
+
+    def _service(self, spec: Spec, environ: Mapping[str, str]) -> ServiceSpec:
+        argv = tuple(command_of(spec, self._config_file))
+        owner = pwd.getpwuid(self._home.path.stat().st_uid)
+        settled = settled_environment(environ, Path.cwd(), self._home)
+        return ServiceSpec(
+            label=self._label(spec.kind, spec.id),
+            argv=argv,
+            environ={
+                **boot_environment(settled, argv[0]),
+                "HOME": owner.pw_dir,
+                "LANG": "en_US.UTF-8",
+                SUPERVISOR_VARIABLE: "launchd",
+            },
+            folder=self._home.path,
+            log=self._home.log(spec.id),
+            stop_s=exit_timeout_s(spec.drain_s),
+            throttle_s=THROTTLE_S[spec.kind],
+            user=owner.pw_name if self._domain.is_system else "",
+            umask=0o077,
+        )
+
+
+def _domain() -> Domain:
+    return system_domain() if os.geteuid() == 0 else session_domain(os.getuid(), Path("~").expanduser())
+
+
+def _phase(state: ServiceState, parked: str | None) -> Phase:
+    if state.running:
+        return Phase.RUNNING
+    if parked is not None:
+        return Phase.PARKED
+    if not state.loaded or (state.last_exit == 0 and not state.last_signal):
+        return Phase.STOPPED
+    return Phase.WAITING
+
+
+def _unwanted(view: ProcessView) -> ProcessView:
+    return ProcessView(
+        **{field: getattr(view, field) for field in view.__struct_fields__} | {"wanted": False}
+    )
