@@ -20,6 +20,7 @@ from clusterctl.logs import Choice, Entry, TimeError, merged, moment
 from clusterctl.operations import RefusedError
 from clusterctl.options import config_option, going_on, json_option, places, reported, taught
 from clusterctl.tails import Tail, ids_in
+from protocol.addresses import LOCAL
 from protocol.config import ClusterConfig
 from protocol.config_errors import ConfigError
 from protocol.configfile import read_config
@@ -125,6 +126,7 @@ def restart(process_id: str, timeout: float | None, wait: bool, config_file: Pat
     config = read_config(path)
     if process_id not in _ids(config):
         raise RefusedError(f"there is no process {process_id!r}; configured: {', '.join(_ids(config))}")
+    _refuse_elsewhere(config, [process_id], "restart")
     old_pid = draining.restart(home, path, config, process_id, timeout)
     if wait:
         limit_s = draining.restart_limit_s(config, process_id, timeout, _START_S)
@@ -164,7 +166,9 @@ def logs(
     home, path = places(config_file)
     there = ids_in(home.logs)
     if unknown := [process_id for process_id in process_ids if process_id not in there]:
-        known = there or _ids(read_config(path))
+        config = read_config(path)
+        _refuse_elsewhere(config, unknown, "logs")
+        known = there or _ids(config)
         raise RefusedError(f"there is no log of {', '.join(unknown)}; known are: {', '.join(known)}")
     choice = Choice(_moment(chosen["since"]), chosen["request_id"])
     last = chosen["lines"]
@@ -193,6 +197,16 @@ def logs(
     finally:
         for tail in tails:
             tail.close()
+
+
+def _refuse_elsewhere(config: ClusterConfig, process_ids: Iterable[str], command: str) -> None:
+    """Raises `RefusedError` for a worker of another machine, which does it there."""
+    for worker in config.workers:
+        if worker.id in process_ids and worker.node != LOCAL:
+            raise RefusedError(
+                f"{worker.id} runs on {worker.node}; for that: clusterctl node run {worker.node} {command}"
+                f" {worker.id}"
+            )
 
 
 def _sorted(entries: Iterable[Entry]) -> list[Entry]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
@@ -15,7 +16,7 @@ from clusterctl import configfile, host_keys, operations, output
 from clusterctl.edits import remove_worker
 from clusterctl.node_edits import add_node, remove_node
 from clusterctl.node_facts import NodeFacts, refusal
-from clusterctl.nodes import Node, target_of
+from clusterctl.nodes import Node, installed_version, target_of
 from clusterctl.operations import OperationError, RefusedError
 from clusterctl.options import config_option, json_option, places, reported, taught
 from clusterctl.runner import RunnerTimeoutError
@@ -29,6 +30,7 @@ from protocol.locks import locked
 
 _UNREACHABLE = "6 it cannot be reached"
 _AT_ONCE = 16
+_RUN_S = 900.0
 _PATIENCE_S = 5.0
 
 
@@ -226,6 +228,33 @@ def remove(name: str, purge_models: bool, forget: bool, config_file: Path | None
         configfile.change_config(path, lambda text: remove_node(text, name))
         host_keys.pin(home, name, None)
     click.echo(f"{name} is removed")
+
+
+@node.command(
+    "run",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog=taught(
+        "clusterctl node run studio-2 restart qwen3-8b-4bit-1",
+        "clusterctl node run studio-2 logs qwen3-8b-4bit-1 --since 10m",
+        refused="there is no such node, or nothing is installed there",
+        also=[_UNREACHABLE, "otherwise that of the command there"],
+    ),
+)
+@click.argument("name")
+@click.argument("command", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+@reported
+def run(name: str, command: tuple[str, ...]) -> None:
+    """Run a command of the clusterctl on another machine, and show what it said when it has ended.
+
+    `status`, `restart` and `logs` know the machine's own workers there. What is changed there in the
+    configuration is lost with the next change here.
+    """
+    home, path = places(None)
+    machine = Node(read_config(path).node_named(name), home)
+    ended = machine.clusterctl(installed_version(machine), command, _RUN_S)
+    click.echo(ended.out, nl=False)
+    click.echo(ended.err, nl=False, err=True)
+    sys.exit(ended.code)
 
 
 def _clear(machine: Node, workers: list[str], *, purge_models: bool) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from clusterctl import configfile, draining, edits, node_workers, operations
-from clusterctl.nodes import Node
-from clusterctl.operations import OperationError, RefusedError, Say
+from clusterctl.nodes import Node, installed_version
+from clusterctl.operations import OperationError, Say
 from clusterctl.progress import SERVES, progress_lines
 from clusterctl.wire_keys import forget_worker
 from protocol.addresses import LOCAL, Home
@@ -49,11 +49,7 @@ def remove(home: Home, path: Path, worker: WorkerConfig, say: Say) -> None:
     with locked(home.run / f"node-{worker.node}.lock", _PATIENCE_S):
         config = read_config(path)
         node = Node(config.node_named(worker.node), home)
-        version = node.facts().current
-        if not version:
-            raise RefusedError(
-                f"Studiofleet is not installed on {node.name}; run: clusterctl node add, as before"
-            )
+        version = installed_version(node)
         others = tuple(known for known in config.workers if known.id != worker.id)
         say(f"{worker.id}: what it has is being finished")
         node_workers.follow(node, version, msgspec.structs.replace(config, workers=others))

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import IO
 
 _FOLDERS = ("versions", "etc", "etc/keys", "state", "log", "models", "home")
+_LINKS = (("keys", "../etc/keys"), ("logs", "../log"), ("cluster.toml", "../etc/cluster.toml"))
+"""`state` is the home of the clusterctl there."""
 
 
 def install(prefix: Path, version: str, digest: str, packed: IO[bytes]) -> None:
@@ -24,7 +26,7 @@ def install(prefix: Path, version: str, digest: str, packed: IO[bytes]) -> None:
     for folder in _FOLDERS:
         (prefix / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     (prefix / "etc" / "studiofleet-node").write_text("Made by clusterctl node add.\n")
-    for name, target in (("keys", "../etc/keys"), ("logs", "../log")):
+    for name, target in _LINKS:
         link = prefix / "state" / name
         if not link.is_symlink():
             link.symlink_to(target)

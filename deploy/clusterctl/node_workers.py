@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
 import tomlkit
 
-from clusterctl.node_facts import NodeFacts
-from clusterctl.nodes import Node
+from clusterctl.nodes import Node, installed_version
 from clusterctl.operations import OperationError, RefusedError, Say
 from clusterctl.runner import Ended, RunnerTimeoutError
 from clusterctl.ssh import HostUnreachableError
@@ -109,8 +109,8 @@ def follow(node: Node, version: str, config: ClusterConfig) -> None:
     """Have the machine run what the configuration says of it. Raises `OperationError`."""
     text = node_config(config, node.name).encode()
     _must(node, node.runner.run(["/bin/sh", "-c", _PUT, "sh", str(node.config_file)], stdin=text), "its file")
-    command = ["up" if config.workers_on(node.name) else "down", "--config", str(node.config_file)]
-    _must(node, node.clusterctl(version, command), f"clusterctl {command[0]}")
+    command = "up" if config.workers_on(node.name) else "down"
+    _must(node, node.clusterctl(version, [command]), f"clusterctl {command}")
 
 
 def place(home: Home, node: Node, config: ClusterConfig, worker_id: str, done: Callable[[str], None]) -> None:
@@ -118,27 +118,24 @@ def place(home: Home, node: Node, config: ClusterConfig, worker_id: str, done: C
 
     `done` is told of each step.
     """
-    facts = node.facts()
-    if not facts.current:
-        raise RefusedError(
-            f"Studiofleet is not installed on {node.name}; run: clusterctl node add, as before"
-        )
+    version = installed_version(node)
     worker = config.worker_named(worker_id)
     _refuse_no_model(node, worker)
     for gateway in config.all_gateways:
-        _refuse_no_way(node, facts, _dialled(gateway))
+        _refuse_no_way(node, version, _dialled(gateway))
     done("the gateways are reached from there")
     try:
-        _issue_key(home, node, facts.current, config, worker_id)
+        _issue_key(home, node, version, config, worker_id)
         done("its key is made there, and allowed here")
-        follow(node, facts.current, config)
+        follow(node, version, config)
         done("it is started")
     except BaseException:
         allow(home, worker_id, None)
         others = tuple(known for known in config.workers if known.id != worker_id)
-        with contextlib.suppress(HostUnreachableError, RunnerTimeoutError, OperationError):  # told already
-            follow(node, facts.current, msgspec.structs.replace(config, workers=others))
-            forget_key(node, worker_id)
+        left = msgspec.structs.replace(config, workers=others)
+        for undo in (partial(forget_key, node, worker_id), partial(follow, node, version, left)):
+            with contextlib.suppress(HostUnreachableError, RunnerTimeoutError, OperationError):
+                undo()  # what is in the way of that was in the way before, and is told already
         raise
 
 
@@ -158,8 +155,7 @@ def wait_until_gone(node: Node, version: str, worker_id: str, limit_s: float) ->
 
 def witnesses(node: Node, version: str) -> tuple[Witness, ...]:
     """What the machine's supervisor knows of its workers. Raises `OperationError`."""
-    command = ["status", "--json", "--config", str(node.config_file)]
-    said = _must(node, node.clusterctl(version, command), "clusterctl status")
+    said = _must(node, node.clusterctl(version, ["status", "--json"]), "clusterctl status")
     try:
         return msgspec.json.decode(said.out, type=_Witnesses).workers
     except msgspec.MsgspecError as error:
@@ -168,7 +164,7 @@ def witnesses(node: Node, version: str) -> tuple[Witness, ...]:
 
 def refuse_parked(node: Node, worker_id: str, say: Say) -> None:
     """Raises `OperationError` when the machine gave it up. `say` is told the end of its log."""
-    for known in witnesses(node, node.facts().current):
+    for known in witnesses(node, installed_version(node)):
         if known.id == worker_id and known.state == "parked":
             for line in known.last_log:
                 say(f"  {line}")
@@ -205,14 +201,14 @@ def _refuse_no_model(node: Node, worker: WorkerConfig) -> None:
         raise RefusedError(f"there is no folder {worker.model} on {node.name}; copy the model there")
 
 
-def _refuse_no_way(node: Node, facts: NodeFacts, listen: str) -> None:
+def _refuse_no_way(node: Node, version: str, listen: str) -> None:
     """What a program that came by ssh reaches says little on a Mac: it may more than a service."""
     host, port = tcp_host(listen).strip("[]"), listen.rpartition(":")[2]
     if is_loopback(host) and not is_loopback(node.config.host):
         raise RefusedError(
             f"{listen} of the gateway is an address of {node.name} itself there; write another"
         )
-    python = str(node.prefix / "versions" / facts.current / "bin" / "python")
+    python = str(node.prefix / "versions" / version / "bin" / "python")
     ended = node.runner.run([python, "-I", "-c", _DIAL, host, port])
     if ended.code != 0:
         number, _, words = ended.words.partition(" ")

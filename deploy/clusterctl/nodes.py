@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from clusterctl import node_side
 from clusterctl.node_facts import ASK, FactsError, NodeFacts, read_facts
-from clusterctl.operations import OperationError
+from clusterctl.operations import OperationError, RefusedError
 from clusterctl.runner import Ended
 from clusterctl.ssh import SshRunner, Target
 from clusterctl.wheelhouse import Wheelhouse
@@ -87,3 +87,10 @@ class Node:
         ended = self.runner.script(_CLEAR, str(self.prefix), "keep" if keep_models else "")
         if ended.code != 0:
             raise OperationError(f"{self.name}: {ended.words}")
+
+
+def installed_version(node: Node) -> str:
+    """The one that is used there. Raises `RefusedError` when nothing is installed."""
+    if version := node.facts().current:
+        return version
+    raise RefusedError(f"Studiofleet is not installed on {node.name}; run: clusterctl node add, as before")

@@ -28,7 +28,7 @@ from tests.fleet.wheels import make_wheelhouse
 from tests.integration.cluster import wait_for
 from tests.integration.operating import Operator, operating
 
-pytestmark = [pytest.mark.integration, needs_sshd, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, needs_sshd, pytest.mark.timeout(600)]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "fleet.md").read_text()
 COMMANDS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[0].splitlines()
@@ -138,25 +138,41 @@ def typed(command: str, studio: Machine, wheelhouse: Path) -> list[str]:
 def test_a_machine_joins_serves_and_leaves_nothing_behind(
     operator: Operator, studio: Machine, wheelhouse: Path
 ):
-    add, look, add_worker, remove_worker, remove = (typed(c, studio, wheelhouse) for c in COMMANDS)
+    add, look, add_worker, run, remove_worker, remove = (typed(c, studio, wheelhouse) for c in COMMANDS)
     prefix = prefix_of(studio)
-    said = operator.run(*add, "--fingerprint", fingerprint(studio))
+    leave_an_installation_that_was_cut_off(prefix)
+    said = operator.run(*add, "--fingerprint", fingerprint(studio), limit_s=240)
     assert re.search(r"studio-1 is added, with Studiofleet 0\.\d+\.\d+-[0-9a-f]{8} in ", said)
     assert known_hosts(operator.home).read_text() == f"studio-1 {studio.host_key}\n"
     assert "unchanged: studio-1" in operator.run(*add)
     assert [path.name[0] for path in (prefix / "versions").iterdir()] == ["0"]
     before = operator.home.config.read_text()
 
+    assert "does not reach tcp://127.0.0.1" in operator.run(*add_worker[:-1], code=3)
     operator.run("up")
+    in_the_way = prefix / "etc" / "cluster.toml.new"
+    in_the_way.mkdir()
+    assert "its file failed" in operator.run(*add_worker, code=1)
+    assert read_allowed(operator.home).keys == {}
+    assert list((prefix / "etc" / "keys" / "wire").glob("*.key")) == []
+    assert operator.home.config.read_text() == before
+    in_the_way.rmdir()
     with watching_processes() as seen:
-        said = operator.run(*add_worker)
+        said = operator.run(*add_worker, limit_s=240)
     assert "qwen3-8b-4bit-1 is added (fake-model); it is starting on studio-1" in said
     assert operator.answers()
     assert operator.worker(WORKER)["node"] == "studio-1"
     assert f"unchanged: {WORKER}" in operator.run(*add_worker)
-    killed = operator.worker(WORKER)["pid"]
-    psutil.Process(killed).kill()
-    wait_for(lambda: operator.worker(WORKER)["pid"] not in (killed, None), "it to be started again there")
+    assert f"node run studio-1 restart {WORKER}" in operator.run("restart", WORKER, code=3)
+    pids = [operator.worker(WORKER)["pid"]]
+    operator.run(*run)
+    wait_for(lambda: operator.worker(WORKER)["pid"] not in (*pids, None), "it to be started anew there")
+    operator.wait_state(WORKER, "ready")
+    pids.append(operator.worker(WORKER)["pid"])
+    psutil.Process(pids[-1]).kill()
+    wait_for(lambda: operator.worker(WORKER)["pid"] not in (*pids, None), "it to be started again there")
+    assert WORKER in operator.run("node", "run", "studio-1", "logs", WORKER)
+    assert str(prefix / "state") in operator.run("node", "run", "studio-1", "boot", "show", "--daemon")
 
     key = prefix / "etc" / "keys" / "wire" / f"{WORKER}.key"
     secret = key.read_text().strip()
@@ -175,7 +191,7 @@ def test_a_machine_joins_serves_and_leaves_nothing_behind(
     assert [(n["name"], n["reachable"], n["workers"]) for n in listed] == [("studio-1", True, [WORKER])]
     assert f"has the workers {WORKER}; remove them first" in operator.run(*remove, code=3)
 
-    operator.run(*remove_worker)
+    operator.run(*remove_worker, limit_s=240)
     assert not key.exists()
     assert read_allowed(operator.home).keys == {}
     assert operator.home.config.read_text().rstrip() == before.rstrip()
@@ -186,6 +202,12 @@ def test_a_machine_joins_serves_and_leaves_nothing_behind(
     assert known_hosts(operator.home).read_text() == ""
     assert "unchanged" in operator.run(*remove)
     wait_for(lambda: not processes_of(prefix), "all processes there to have ended")
+
+
+def leave_an_installation_that_was_cut_off(prefix: Path) -> None:
+    (prefix / "etc").mkdir(parents=True)
+    (prefix / "etc" / "studiofleet-node").touch()
+    (prefix / "versions" / ".new-1" / "wheels").mkdir(parents=True)
 
 
 def processes_of(prefix: Path) -> list[Any]:

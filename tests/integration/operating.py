@@ -32,7 +32,7 @@ class Operator:
         self.home = Home(folder)
         self.environ = {**os.environ, "STUDIOFLEET_HOME": str(folder)}
 
-    def run(self, *arguments: str, code: int = 0) -> str:
+    def run(self, *arguments: str, code: int = 0, limit_s: float = 60) -> str:
         """The command's output, both streams. Fails when it does not end with that code."""
         result = subprocess.run(
             [*CLUSTERCTL, *arguments],
@@ -40,7 +40,7 @@ class Operator:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=60,
+            timeout=limit_s,
             check=False,
         )
         assert result.returncode == code, f"{result.returncode}: {result.stdout}\n{self.logs()}"
