@@ -66,6 +66,7 @@ class Dispatcher:
         self.waiting = WaitingRoom(config.queue, catalog, rng)
         self.flights = Flights()
         self._count = 0
+        self._messages = 0
         self.retries: Counter[str] = Counter()
         """Attempts that began anew, as the one before brought nothing, by what ended that one."""
         self.takeovers: Counter[str] = Counter()
@@ -118,10 +119,11 @@ class Dispatcher:
 
     def deltas(self, connection: bytes, message: Deltas) -> None:
         get = self.flights.get
+        self._messages = number = self._messages + 1
         for delta in message.deltas:
             flight = get(delta.request_id)
             if flight is not None and flight.attempt == delta.attempt and flight.connection == connection:
-                flight.take(delta, message)
+                flight.take(delta, number)
                 flight.outlet.delta(delta)
 
     def answer(

@@ -12,7 +12,7 @@ from gateway.queue import Ticket
 from gateway.registry import WorkerView
 from protocol.api_keys import PRIORITIES
 from protocol.errors import ClusterError
-from protocol.messages import Delta, Deltas, Finished, GatewayMessage, Generate, Started
+from protocol.messages import Delta, Finished, GatewayMessage, Generate, Started
 from protocol.values import Usage
 
 
@@ -83,7 +83,7 @@ class Flight:
     """Since when its worker says that it has nothing in hand."""
     setback: ClusterError | None = None
     """Why it had to leave its last worker."""
-    _traced: Deltas | None = None
+    _traced: int = 0
     """The last message that told tokens of it."""
 
     @property
@@ -119,10 +119,11 @@ class Flight:
     def can_be_taken_over(self) -> bool:
         return bool(self.emitted) and not self.untraced
 
-    def take(self, delta: Delta, message: Deltas) -> None:
-        """Note what came. The first delta of a step carries the ids of all that the step says."""
+    def take(self, delta: Delta, message: int) -> None:
+        """Note what came, in the message of that number, one after 0: the first delta of a step carries the
+        ids of all that the step says."""
         if delta.token_ids:
             self.emitted.extend(delta.token_ids)
             self._traced = message
-        elif self._traced is not message:
+        elif self._traced != message:
             self.untraced = True

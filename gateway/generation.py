@@ -169,8 +169,11 @@ class _News:
             events = self._writer.start(choices.prompt)
         if self._began:
             for index, stream in self._open:
-                for piece in stream.pieces():
-                    events += self._writer.piece(index, piece)
+                if (plain := stream.plain()) is not None:
+                    events += self._writer.text(index, plain.text, plain.completion_tokens)
+                else:
+                    for piece in stream.pieces():
+                        events += self._writer.piece(index, piece)
                 if stream.end is not None:
                     events += self._finish(index, stream.end)
         if choices.error is not None:
@@ -185,8 +188,7 @@ class _News:
         if not line.is_free:
             return False
         if events := self.events():
-            self.choices.wrote = True
-            line.write(events)
+            self.choices.write(line.write, line.framed(events))
         return True
 
     def _finish(self, index: int, end: Finished) -> bytes:

@@ -13,7 +13,8 @@ class Line:
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
-        self._write = cycle.transport.write
+        self.write = cycle.transport.write
+        """Takes what `framed` gives."""
         self.cut = cycle.transport.abort
         """Ends the connection, whatever is still to be sent."""
 
@@ -23,7 +24,7 @@ class Line:
         cycle = self._cycle
         return not (cycle.flow.write_paused or cycle.disconnected or cycle.response_complete)
 
-    def write(self, piece: bytes) -> None:
+    def framed(self, piece: bytes) -> bytes:
         if self._cycle.chunked_encoding:
-            piece = b"%x\r\n%b\r\n" % (len(piece), piece)
-        self._write(piece)
+            return b"%x\r\n%b\r\n" % (len(piece), piece)
+        return piece

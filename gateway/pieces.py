@@ -9,7 +9,7 @@ import msgspec
 from protocol.messages import Delta, TokenLogprob, ToolCallDelta
 
 
-class Piece(msgspec.Struct, frozen=True, omit_defaults=True):
+class Piece(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A part of an answer; inside it, reasoning comes first, then text, then tool calls.
 
     Or the prompt, where that was asked for: the first piece, and nothing else in it.

@@ -81,6 +81,11 @@ class Group:
         except Exception as error:  # noqa: BLE001 (it is raised where it is waited for; others go on)
             self._waiter.set_exception(error)
 
+    def write(self, write: Callable[[bytes], None], piece: bytes) -> None:
+        """For `push`: what is to be written of what came."""
+        self.wrote = True
+        self._turn.write(write, piece)
+
     def wake(self) -> None:
         self._news = True
         if self._waiter is not None and not self._waiter.done():
@@ -208,6 +213,20 @@ class Stream:
             told["tokens_per_s"] = round((usage.completion_tokens - 1) / (whole_s - first_s), 1)
         told["finish"] = self.end.finish_reason
         return told
+
+    def plain(self) -> Delta | None:
+        """What came since the last call, where that is one delta of nothing but text, as while the client
+        keeps up; else nothing, and `pieces` has it.
+        """
+        deltas = self._deltas
+        if len(deltas) != 1 or not (self._prompt is None or self._prompt_told):
+            return None
+        only = deltas[0]
+        if not only.text or only.reasoning or only.tool_calls or only.logprobs:
+            return None
+        deltas.clear()
+        self._size = 0
+        return only
 
     def pieces(self) -> list[Piece]:
         """What came since the last call."""

@@ -136,7 +136,7 @@ class ToolCallDelta(msgspec.Struct, frozen=True, array_like=True):
     arguments: str = ""
 
 
-class Delta(msgspec.Struct, frozen=True, array_like=True):
+class Delta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What one step added to one request. An array on the wire: grows at the end only."""
 
     request_id: str

@@ -66,6 +66,9 @@ class StreamWriter:
     def piece(self, index: int, piece: Piece) -> bytes:
         return self._events(self._blocks.feed(piece))
 
+    def text(self, index: int, text: str, completion_tokens: int) -> bytes:
+        return self.piece(index, Piece(text=text, completion_tokens=completion_tokens))
+
     def finish(self, index: int, finished: Finished) -> bytes:
         return (
             self._events(self._blocks.end(never_empty=True))

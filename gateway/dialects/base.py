@@ -73,6 +73,9 @@ class Writer(Protocol):
     def piece(self, index: int, piece: Piece) -> bytes:
         """News of one of the answers."""
 
+    def text(self, index: int, text: str, completion_tokens: int) -> bytes:
+        """The same of a piece that has nothing but this text and these tokens: most have."""
+
     def finish(self, index: int, finished: Finished) -> bytes:
         """One of the answers is complete."""
 

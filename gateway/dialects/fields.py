@@ -196,7 +196,7 @@ class Body(Fields):
         super().__init__(_decoded(_decode_checked, body))
 
     def raw(self, name: str) -> Any:
-        value = super().raw(name)
+        value = self._values.get(name)
         if value is None:
             return None
         if name in _LONG_FIELDS:

@@ -73,6 +73,9 @@ class LineWriter:
     def piece(self, index: int, piece: Piece) -> bytes:
         return b"".join(self._line(part) for part in self.parts(piece))
 
+    def text(self, index: int, text: str, completion_tokens: int) -> bytes:
+        return self.piece(index, Piece(text=text, completion_tokens=completion_tokens))
+
     def finish(self, index: int, finished: Finished) -> bytes:
         lines = b"".join(self._line(part) for part in self.rest())
         return lines + _encode(self.object({"content": ""}) | _end(finished)) + b"\n"

@@ -79,11 +79,6 @@ class StreamWriter:
         self._idle = 0
         if self._end.each:
             self._count(index, piece.completion_tokens)
-        if piece.reasoning or piece.logprobs or piece.tool_calls:
-            return self._mixed(index, piece)
-        return self._texts[index] + _encode(piece.text) + self._text_end
-
-    def _mixed(self, index: int, piece: Piece) -> bytes:
         chunks = b""
         if piece.reasoning:
             text = _encode(piece.reasoning)
@@ -98,6 +93,12 @@ class StreamWriter:
             for item in self._call(index, call):
                 chunks += self._chunk(index, _encode({"tool_calls": [item]}))
         return chunks
+
+    def text(self, index: int, text: str, completion_tokens: int) -> bytes:
+        self._idle = 0
+        if self._end.each:
+            self._count(index, completion_tokens)
+        return self._texts[index] + _encode(text) + self._text_end
 
     def finish(self, index: int, finished: Finished) -> bytes:
         if self._end.each:

@@ -159,6 +159,9 @@ class StreamWriter:
             logprobs = _encode(found)
         return self._chunk(index, text, logprobs)
 
+    def text(self, index: int, text: str, completion_tokens: int) -> bytes:
+        return self.piece(index, Piece(text=text, completion_tokens=completion_tokens))
+
     def finish(self, index: int, finished: Finished) -> bytes:
         if self._end.each:
             self._end.count(index, finished.usage.completion_tokens)

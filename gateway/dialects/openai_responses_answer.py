@@ -69,6 +69,9 @@ class ResponseWriter:
             self._new_logprobs = self._logprobs.feed(piece)
         return self._events(self._blocks.feed(piece), "completed")
 
+    def text(self, index: int, text: str, completion_tokens: int) -> bytes:
+        return self.piece(index, Piece(text=text, completion_tokens=completion_tokens))
+
     def finish(self, index: int, finished: Finished) -> bytes:
         status = "incomplete" if finished.finish_reason == "length" else "completed"
         events = self._events(self._blocks.end(never_empty=True), status)

@@ -53,7 +53,8 @@ def begun(transport: Transport) -> RequestResponseCycle:
 @pytest.mark.parametrize("piece", [b"x", b"data: 1\n\n" * 10])
 def test_a_piece_is_framed_as_by_uvicorn(piece: bytes):
     ours, theirs = Transport(), Transport()
-    Line(begun(ours)).write(piece)
+    line = Line(begun(ours))
+    line.write(line.framed(piece))
     asyncio.run(begun(theirs).send({"type": "http.response.body", "body": piece, "more_body": True}))
     assert ours.written == theirs.written
 
@@ -62,7 +63,8 @@ def test_where_there_are_no_chunks_a_piece_goes_as_it_is():
     transport = Transport()
     cycle = begun(transport)
     cycle.chunked_encoding = False
-    Line(cycle).write(b"x")
+    line = Line(cycle)
+    line.write(line.framed(b"x"))
     assert transport.written == b"x"
 
 

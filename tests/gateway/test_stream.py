@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from gateway.pieces import Piece
 from gateway.stream import Group, Stream
 from gateway.turn import Turn
 from protocol.config import LimitsConfig
-from protocol.messages import Delta, Finished, Started
+from protocol.messages import Delta, Finished, Started, TokenLogprob, ToolCallDelta
 from protocol.values import Load, Usage
 from tests.gateway.test_routing import view
 
@@ -25,8 +26,8 @@ class Clock:
         return self.now
 
 
-def delta(text: str, **fields: str) -> Delta:
-    return Delta(request_id="r", attempt=0, text=text, **fields)  # type: ignore[arg-type]
+def delta(text: str, **fields: Any) -> Delta:
+    return Delta(request_id="r", attempt=0, text=text, **fields)
 
 
 def finished() -> Finished:
@@ -72,6 +73,44 @@ def test_what_comes_while_nobody_reads_is_joined():
     stream.delta(delta("", reasoning="hm"))
     assert stream.pieces() == [Piece(text="abc"), Piece(reasoning="hm")]
     assert stream.pieces() == []
+
+
+def test_one_text_takes_the_short_way_once():
+    stream = stream_of(Clock(), live=True)
+    stream.delta(delta("a"))
+    assert stream.plain() == delta("a")
+    assert stream.plain() is None
+    assert stream.pieces() == []
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        (),
+        (delta(""),),
+        (delta("a"), delta("b")),
+        (delta("a", reasoning="hm"),),
+        (delta("a", tool_calls=(ToolCallDelta(0, "f"),)),),
+        (delta("a", logprobs=(TokenLogprob(1, "a", -1.0),)),),
+    ],
+)
+def test_what_is_more_than_one_text_is_left_to_the_pieces(deltas: tuple[Delta, ...]):
+    stream, other = (stream_of(Clock(), live=True) for _ in range(2))
+    for each in deltas:
+        stream.delta(each)
+        other.delta(each)
+    assert stream.plain() is None
+    assert stream.pieces() == other.pieces()
+
+
+def test_the_first_text_waits_for_the_prompt_before_it():
+    stream = stream_of(Clock(), live=True)
+    stream.started(view("w"), Started(request_id="r", attempt=0, prompt_text="p"))
+    stream.delta(delta("a"))
+    assert stream.plain() is None
+    assert stream.pieces() == [Piece(prompt_text="p"), Piece(text="a")]
+    stream.delta(delta("b"))
+    assert stream.plain() == delta("b")
 
 
 def test_text_wakes_a_live_reader_and_not_one_who_waits_for_the_whole():

@@ -27,3 +27,24 @@ def test_what_an_action_plans_is_done_in_the_next_turn():
     assert (len(planned), done) == (1, [])
     planned.pop()()
     assert done == ["later"]
+
+
+def test_all_is_made_before_any_is_written_and_is_written_once():
+    planned: list[Callable[[], None]] = []
+    done: list[str] = []
+    turn = Turn(planned.append)
+
+    def write(piece: bytes) -> None:
+        done.append(f"{piece.decode()} is written")
+
+    def make(name: str) -> None:
+        done.append(f"{name} is made")
+        turn.write(write, name.encode())
+
+    turn.finally_do(lambda: make("a"))
+    turn.finally_do(lambda: make("b"))
+    planned.pop()()
+    assert done == ["a is made", "b is made", "a is written", "b is written"]
+    turn.finally_do(lambda: None)
+    planned.pop()()
+    assert len(done) == 4
