@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from clusterctl.checks_machine import memory_ceiling, needed_memory
 from clusterctl.diagnosis import Check, Fix, Found, Level
 from clusterctl.facts import Facts, Mac
+from clusterctl.memory_fit import size
 from protocol.addresses import is_loopback, split_http
 
 _OLDEST = 14
 _ALWAYS_ON = ("sudo", "-n", "/usr/bin/pmset", "-a", "sleep", "0", "disksleep", "0", "womp", "1")
 _RESTARTED = ("sudo", "-n", "/usr/bin/pmset", "-a", "autorestart", "1")
 _PROTECTED = ("Desktop", "Documents", "Downloads", "Library/Mobile Documents")
-_RESERVE_SHARE = 0.12
-_LEAST_RESERVE = 8 << 30
 
 
 def _macs(facts: Facts) -> Iterator[Mac]:
@@ -101,32 +99,29 @@ def _firewall(facts: Facts) -> Iterator[Found]:
 
 
 def _wired_limit(facts: Facts) -> Iterator[Found]:
-    memory = facts.machine.memory_bytes
-    for mac in _macs(facts):
-        if memory is None or not mac.wired_limit_mb:
-            continue
-        reserve = max(_LEAST_RESERVE, int(_RESERVE_SHARE * memory))
-        most = (memory - reserve) >> 20
-        if mac.wired_limit_mb > most:
-            yield Found(
-                f"iogpu.wired_limit_mb is {mac.wired_limit_mb}, of {memory >> 20} MiB: too little is left"
-                " for macOS,"
-                " which freezes or panics when models fill it",
-                f"sudo sysctl iogpu.wired_limit_mb={most}",
-            )
+    memory = facts.machine.memory
+    if memory is None or memory.wired_limit is None:
+        return
+    most = memory.memory - memory.reserve
+    if memory.wired_limit > most:
+        yield Found(
+            f"iogpu.wired_limit_mb lets the GPU hold {size(memory.wired_limit)} of {size(memory.memory)}: too"
+            " little is left for macOS, which freezes or panics when models fill it",
+            f"sudo sysctl iogpu.wired_limit_mb={most >> 20}",
+        )
 
 
 def _wired_leak(facts: Facts) -> Iterator[Found]:
-    ceiling = memory_ceiling(facts)
-    need = sum(needed_memory(facts).values())
+    memory = facts.machine.memory
+    need = facts.home.fit.total if facts.home.fit else 0
     for mac in _macs(facts):
-        if ceiling is None or mac.wired_bytes is None or facts.home.alive or facts.home.strays:
+        if memory is None or mac.wired_bytes is None or facts.home.alive or facts.home.strays:
             continue
-        if mac.wired_bytes + need > ceiling[0] and mac.wired_bytes > ceiling[0] // 4:
+        if mac.wired_bytes + need > memory.ceiling and mac.wired_bytes > memory.ceiling // 4:
             yield Found(
-                f"{mac.wired_bytes >> 20} MiB are wired although no worker of ours runs: a killed process"
-                " leaves"
-                f" its model's memory wired; {need >> 20} MiB more do not fit",
+                f"{size(mac.wired_bytes)} are wired although no worker of ours runs: a killed process"
+                " leaves its"
+                f" model's memory wired; {size(need)} more do not fit",
                 "end other programs that use the GPU; if it stays wired, restart this Mac",
             )
 

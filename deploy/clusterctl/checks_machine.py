@@ -7,10 +7,9 @@ from pathlib import Path
 
 from clusterctl.diagnosis import Check, Found, Level
 from clusterctl.facts import Facts
+from clusterctl.memory_fit import size
 
 _LEAST_FOR_MODELS = 2 << 30
-_SHARE = 0.75
-"""Of the memory, for models, where the configuration says nothing."""
 _LIVE = 640
 """Descriptors of a gateway beside those of its clients."""
 
@@ -19,7 +18,7 @@ def _disk_models(facts: Facts) -> Iterator[Found]:
     free = _free(facts, facts.home.models)
     if free is not None and free < _LEAST_FOR_MODELS:
         yield Found(
-            f"{_gib(free)} are free where models are kept ({facts.home.models}): hardly a model fits there",
+            f"{size(free)} are free where models are kept ({facts.home.models}): hardly a model fits there",
             "remove models that are not needed, or keep them elsewhere: STUDIOFLEET_MODELS",
         )
 
@@ -33,8 +32,8 @@ def _disk_logs(facts: Facts) -> Iterator[Found]:
     most = processes * config.log.max_bytes * (config.log.keep + 1)
     if free < most - facts.home.log_bytes:
         yield Found(
-            f"the logs in {facts.home.logs} may grow to {_gib(most)} ({processes} processes x"
-            f" {config.log.keep + 1} files x {config.log.max_bytes >> 20} MiB), and {_gib(free)} are free",
+            f"the logs in {facts.home.logs} may grow to {size(most)} ({processes} processes x"
+            f" {config.log.keep + 1} files x {config.log.max_bytes >> 20} MiB), and {size(free)} are free",
             "make room, or keep less of them: max_bytes and keep of [log]",
         )
 
@@ -47,53 +46,20 @@ def _disk_prefix_cache(facts: Facts) -> Iterator[Found]:
     most = sum(worker.prefix_cache_disk_mb for worker in config.local_workers) << 20
     if most and free < most - facts.home.prefix_cache_bytes:
         yield Found(
-            f"prefix caches may grow to {_gib(most)} in {facts.home.prefix_cache}, and {_gib(free)} are free",
+            f"prefix caches may grow to {size(most)} in {facts.home.prefix_cache}, and {size(free)} are free",
             "make room, or lower prefix_cache_disk_mb of the workers",
         )
 
 
-def needed_memory(facts: Facts) -> dict[str, int]:
-    """What each worker takes in bytes: `memory_mb`, else its weight files and its prefix cache."""
-    weights = {model.worker: model.weight_bytes for model in facts.home.model_places}
-    workers = facts.home.config.local_workers if facts.home.config else ()
-    return {
-        worker.id: (
-            worker.memory_mb << 20
-            if worker.memory_mb is not None
-            else weights.get(worker.id, 0) + ((worker.prefix_cache_mb << 20) if weights.get(worker.id) else 0)
-        )
-        for worker in workers
-    }
-
-
-def memory_ceiling(facts: Facts) -> tuple[int, str] | None:
-    """What models may take together in bytes, and who says so."""
-    config, machine = facts.home.config, facts.machine
-    if config is not None and config.residency.memory_budget_mb is not None:
-        return config.residency.memory_budget_mb << 20, "memory_budget_mb of [residency]"
-    if machine.mac is not None and machine.mac.wired_limit_mb:
-        return machine.mac.wired_limit_mb << 20, "iogpu.wired_limit_mb"
-    if machine.memory_bytes is None:
-        return None
-    return int(_SHARE * machine.memory_bytes), f"three quarters of {_gib(machine.memory_bytes)}"
-
-
 def _memory(facts: Facts) -> Iterator[Found]:
-    config, ceiling = facts.home.config, memory_ceiling(facts)
-    if config is None or ceiling is None:
-        return
-    on_demand = {worker.id for worker in config.local_workers if worker.residency == "on_demand"}
-    need = needed_memory(facts)
-    together = {worker: size for worker, size in need.items() if worker not in on_demand}
-    if turns := [need[worker] for worker in on_demand]:
-        together["the largest of those on demand"] = max(turns)
-    total, (most, whose) = sum(together.values()), ceiling
-    if total > most:
-        terms = " + ".join(f"{name} {_gib(size)}" for name, size in together.items() if size)
+    fit = facts.home.fit
+    if fit is not None and not fit.fits:
+        terms = " + ".join(f"{need.asked.worker_id} {size(need.total)}" for need in fit.needs if need.total)
         yield Found(
-            f"the workers need {_gib(total)} ({terms}), and models may take {_gib(most)} ({whose});"
-            " key-value caches come on top",
-            'let some take turns (residency = "on_demand"), take smaller models, or raise the ceiling',
+            f"the workers need {size(fit.total)} ({terms}; those on demand take turns), which is more than"
+            f" {fit.machine.words}",
+            'let some take turns (residency = "on_demand"), give them less (max_model_len, max_num_seqs), or'
+            " take smaller models; to calculate: clusterctl model fit",
         )
 
 
@@ -111,10 +77,6 @@ def _descriptors(facts: Facts) -> Iterator[Found]:
 
 def _free(facts: Facts, folder: Path) -> int | None:
     return facts.machine.free_bytes.get(folder)
-
-
-def _gib(size: int) -> str:
-    return f"{size / (1 << 30):.1f} GiB"
 
 
 CHECKS = (

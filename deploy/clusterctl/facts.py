@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from clusterctl.memory_fit import Fit
+from clusterctl.memory_fit import Machine as Memory
 from clusterctl.services import ServiceState
 from protocol.config import ClusterConfig
 from protocol.reachability import Reach
@@ -44,8 +46,6 @@ class Mac:
     firewall: bool | None = None
     firewall_blocks: bool | None = None
     """What comes in for the Python that runs here."""
-    wired_limit_mb: int | None = None
-    """0: what the system chooses."""
     wired_bytes: int | None = None
     panics: tuple[str, ...] = ()
     """The names of their reports, of the last days."""
@@ -59,7 +59,7 @@ class Machine:
     system: str = ""
     """As `uname -s` has it."""
     arch: str = ""
-    memory_bytes: int | None = None
+    memory: Memory | None = None
     descriptors: int | None = None
     """So many a process may have at most; None: no limit, or unknown."""
     free_bytes: Mapping[Path, int] = field(default_factory=dict)
@@ -98,7 +98,6 @@ class ModelPlace:
     path: Path
     missing: str = ""
     damaged: str = ""
-    weight_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -125,6 +124,8 @@ class Installation:
     places: tuple[Place, ...] = ()
     certificates: tuple[Certificate, ...] = ()
     model_places: tuple[ModelPlace, ...] = ()
+    fit: Fit | None = None
+    """The workers of this machine against its memory."""
     supervised: bool = False
     """A supervisor answers."""
     alive: Mapping[str, int] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from clusterctl.bootunits import unit_name
 from clusterctl.control import Reply
 from clusterctl.facts import Facts, Installation, Machine
 from clusterctl.machine_facts import Questions, read_machine
+from clusterctl.model_sizes import fit
 from clusterctl.operations import running_records, status_of
 from clusterctl.runner import Runner
 from clusterctl.services import LABEL_PREFIX
@@ -48,7 +49,8 @@ def read_facts(
         prefix_cache_bytes=home_files.bytes_in(models / "prefix-cache"),
         places=home_files.places(home, config),
         certificates=home_files.certificates(runner, config) if config else (),
-        model_places=home_files.model_places(config) if config else (),
+        model_places=home_files.model_places(config, models) if config else (),
+        fit=fit(machine.memory, config.local_workers, models) if config and machine.memory else None,
         **_processes(home, config, machine),
     )
     return Facts(now=now, user_folder=Path.home(), machine=machine, home=installation)
@@ -62,7 +64,7 @@ def _questions(home: Home, config: ClusterConfig | None, models: Path, now: date
         folders=(models, home.logs, models / "prefix-cache"),
         unit=unit_name(home.path, Home.from_environment({}).path),
         labels=(*gateways, *workers),
-        python=Path(sys.executable).resolve(),
+        python=Path(sys.executable),
     )
 
 

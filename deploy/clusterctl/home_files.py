@@ -10,15 +10,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from clusterctl.facts import Certificate, ModelPlace, Place
+from clusterctl.model_sizes import ENGINES
 from clusterctl.processes import read_record
 from clusterctl.runner import Runner
-from clusterctl.weight_files import damage, weight_bytes
 from protocol.addresses import Home
 from protocol.config import EMBEDDED, ClusterConfig, GatewayConfig, WorkerConfig
 from protocol.locks import is_locked
-from protocol.models import no_model
+from protocol.model_folder import open_folder
+from protocol.models import find_model, model_path
 
-_OURS = ("batched", "serial")
 _ENDINGS = (".pid", ".lock", ".memory", ".url", ".sock")
 
 
@@ -83,22 +83,31 @@ def _pair_fault(cert: Path, key: Path) -> str:
     return ""
 
 
-def model_places(config: ClusterConfig) -> tuple[ModelPlace, ...]:
+def model_places(config: ClusterConfig, models: Path) -> tuple[ModelPlace, ...]:
     """The folders that this machine's workers name."""
-    ours = [worker for worker in config.local_workers if worker.engine in _OURS]
-    return tuple(place for worker in ours for place in _places_of(worker))
+    ours = [worker for worker in config.local_workers if worker.engine in ENGINES]
+    return tuple(place for worker in ours for place in _places_of(worker, models))
 
 
-def _places_of(worker: WorkerConfig) -> Iterator[ModelPlace]:
-    draft = worker.engine_options.get("draft_model")
-    for name in (worker.model, draft):
+def _places_of(worker: WorkerConfig, models: Path) -> Iterator[ModelPlace]:
+    for name in (worker.model, worker.engine_options.get("draft_model")):
         if isinstance(name, str) and name != EMBEDDED:
-            path = _path(name)
-            missing = no_model(path)
-            fault = "" if missing else damage(path)
-            yield ModelPlace(worker.id, path, missing, fault, 0 if missing else weight_bytes(path))
+            yield _place(worker.id, name, models)
     if worker.adapter is not None and not (adapter := _path(worker.adapter)).is_dir():
         yield ModelPlace(worker.id, adapter, f"there is no adapter folder at {adapter}")
+
+
+def _place(worker_id: str, name: str, models: Path) -> ModelPlace:
+    path = model_path(name, models)
+    try:
+        find_model(name, models)
+    except ValueError as error:
+        return ModelPlace(worker_id, path, missing=str(error))
+    try:
+        open_folder(path)
+    except (ValueError, OSError) as error:
+        return ModelPlace(worker_id, path, damaged=str(error))
+    return ModelPlace(worker_id, path)
 
 
 def leftovers(home: Home, alive: Collection[str]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from clusterctl import machine_memory
 from clusterctl.facts import MAC, Job, Mac, Machine
 from clusterctl.mac_readings import (
     job_of,
@@ -23,7 +24,6 @@ from clusterctl.runner import Runner
 FIREWALL = "/usr/libexec/ApplicationFirewall/socketfilterfw"
 REPORTS = "/Library/Logs/DiagnosticReports"
 _UPDATES = ("/Library/Preferences/com.apple.SoftwareUpdate", "AutomaticallyInstallMacOSUpdates")
-_SYSCTLS = ("hw.memsize", "iogpu.wired_limit_mb", "sysctl.proc_translated")
 _SYSTEMD_RUNS = ("running", "degraded", "starting", "initializing", "maintenance")
 
 
@@ -39,7 +39,7 @@ class Questions:
     labels: tuple[str, ...]
     """Of further jobs of launchd."""
     python: Path
-    """The one that runs gateways."""
+    """The one that runs gateways and workers."""
 
 
 def read_machine(runner: Runner, asked: Questions) -> Machine:
@@ -51,7 +51,7 @@ def read_machine(runner: Runner, asked: Questions) -> Machine:
     return Machine(
         system=system,
         arch=arch,
-        memory_bytes=_memory(runner, system),
+        memory=machine_memory.read_machine(runner, str(asked.python)),
         descriptors=_number(descriptors),
         free_bytes=free,
         boot_unit=_starts_at_boot(runner, asked.unit) if mac is None else bool(mac.jobs),
@@ -80,18 +80,6 @@ def _free(runner: Runner, folder: Path) -> int | None:
     return None
 
 
-def _memory(runner: Runner, system: str) -> int | None:
-    if system == MAC:
-        return _number(_sysctls(runner).get("hw.memsize", ""))
-    total = parse_pairs(_said(runner, "grep", "MemTotal", "/proc/meminfo")).get("MemTotal", "").split()
-    return int(total[0]) * 1024 if total and total[0].isdigit() else None
-
-
-def _sysctls(runner: Runner) -> dict[str, str]:
-    """A name that a system does not know fails, and the others are printed all the same."""
-    return parse_pairs(runner.run(("/usr/sbin/sysctl", *_SYSCTLS)).out)
-
-
 def _starts_at_boot(runner: Runner, unit: str) -> bool | None:
     for scope in (("--user",), ()):
         if runner.run(("systemctl", *scope, "is-enabled", f"{unit}.service")).code == 0:
@@ -102,18 +90,18 @@ def _starts_at_boot(runner: Runner, unit: str) -> bool | None:
 
 def _mac(runner: Runner, asked: Questions) -> Mac:
     version = parse_pairs(_said(runner, "sw_vers"))
-    sysctls = _sysctls(runner)
     updates = _said(runner, "defaults", "read", *_UPDATES)
     return Mac(
         version=version.get("ProductVersion", ""),
         build=version.get("BuildVersion", ""),
-        translated=sysctls.get("sysctl.proc_translated") == "1",
+        translated=_said(runner, "sysctl", "-n", "sysctl.proc_translated") == "1",
         power=parse_power(_said(runner, "pmset", "-g")),
         filevault=parse_switch(_said(runner, "fdesetup", "status")),
         installs_updates=updates == "1" if updates else None,
         firewall=parse_switch(_said(runner, FIREWALL, "--getglobalstate")),
-        firewall_blocks=parse_blocked(_said(runner, FIREWALL, "--getappblocked", str(asked.python))),
-        wired_limit_mb=_number(sysctls.get("iogpu.wired_limit_mb", "")),
+        firewall_blocks=parse_blocked(
+            _said(runner, FIREWALL, "--getappblocked", str(asked.python.resolve()))
+        ),
         wired_bytes=parse_wired(_said(runner, "vm_stat")),
         panics=recent_panics(_said(runner, "ls", "-1", REPORTS), asked.now),
         jobs=tuple(_jobs(runner, (asked.unit, *asked.labels))),

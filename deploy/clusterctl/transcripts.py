@@ -10,7 +10,7 @@ from pathlib import Path
 from clusterctl.runner import LIMIT_S, Ended, Runner, RunnerTimeoutError
 from protocol.api_keys import hide_keys
 
-PATIENCE_S = 10.0
+PATIENCE_S = 20.0
 """For a program that only tells something."""
 TOO_LATE = 124
 """The exit code of one that did not end in time, as the program `timeout` has it."""

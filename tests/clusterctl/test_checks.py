@@ -13,6 +13,8 @@ import pytest
 from clusterctl.diagnosis import Level
 from clusterctl.doctor import CHECKS, document, examine, has_errors
 from clusterctl.facts import Certificate, Clock, Facts, Installation, Job, Mac, Machine, ModelPlace, Place
+from clusterctl.memory_fit import Asked, Fit, need_of
+from clusterctl.memory_fit import Machine as Memory
 from clusterctl.services import ServiceState
 from protocol.config import parse
 from protocol.reachability import OPEN, Reach
@@ -51,22 +53,29 @@ MAC = Mac(
     installs_updates=False,
     firewall=True,
     firewall_blocks=False,
-    wired_limit_mb=0,
     wired_bytes=4 << 30,
     jobs=(JOB,),
 )
+MEMORY = Memory("local", 256 << 30, recommended=192 << 30)
 FOLDERS = {
     "models": Path("/models"),
     "logs": Path("/srv/logs"),
     "prefix_cache": Path("/models/prefix-cache"),
 }
+
+
+def needing(*sizes: int, memory: Memory = MEMORY) -> Fit:
+    asked = (Asked(f"w-{number}", 1, stated=size) for number, size in enumerate(sizes, 1))
+    return Fit(memory, tuple(need_of(it, None) for it in asked))
+
+
 WELL = Facts(
     now=NOW,
     user_folder=Path("/people/ada"),
     machine=Machine(
         system="Darwin",
         arch="arm64",
-        memory_bytes=256 << 30,
+        memory=MEMORY,
         descriptors=10240,
         free_bytes=dict.fromkeys(FOLDERS.values(), 500 << 30),
         boot_unit=True,
@@ -81,7 +90,8 @@ WELL = Facts(
             Place(Path("/srv/keys/admin.key"), 0o600, True, False),
         ),
         certificates=(Certificate("gw-1", Path("/srv/cert.pem"), expires=NOW + timedelta(days=60)),),
-        model_places=(ModelPlace("w-1", Path("/models/m"), weight_bytes=40 << 30),),
+        model_places=(ModelPlace("w-1", Path("/models/m")),),
+        fit=needing(40 << 30),
         supervised=True,
         alive={"gw-1": 4122, "w-1": 4123},
         versions={"gw-1": "0.1.0", "w-1": "0.1.0"},
@@ -152,16 +162,10 @@ FAULTS: list[tuple[str, Callable[[], Facts], str]] = [
     ("network.local-name", with_text("10.0.0.5", "studio-1.local"), "studio-1.local"),
     ("clock.skew", at_home(clocks=(Clock("gw-1", -60.0),)), "60 s behind"),
     ("clock.skew", at_home(clocks=(Clock("gw-1", 60.0),)), "60 s ahead"),
-    ("disk.models", little("models", 1 << 30), "1.0 GiB"),
+    ("disk.models", little("models", 1 << 30), "1.1 GB"),
     ("disk.logs", little("logs", 200 << 20), "3 processes x 5 files x 16 MiB"),
     ("disk.prefix-cache", little("prefix_cache", 1 << 29), "prefix_cache_disk_mb"),
-    ("memory.ceiling", at_machine(memory_bytes=48 << 30, mac=None, system="Linux"), "w-1 40.2 GiB"),
-    ("memory.ceiling", with_text("prefix_cache_disk_mb = 1024", "memory_mb = 250000"), "192.0 GiB"),
-    (
-        "memory.ceiling",
-        with_text("[gateway]", "[residency]\nmemory_budget_mb = 1000\n[gateway]"),
-        "memory_budget_mb of",
-    ),
+    ("memory.ceiling", at_home(fit=needing(150 << 30, 60 << 30)), "225 GB (w-1 161 GB + w-2 64.4 GB; "),
     ("limits.descriptors", at_machine(descriptors=1024), "2688"),
     ("macos.version", on_mac(version="13.7.8"), "13.7.8"),
     ("macos.arch", on_mac(translated=True), "arm64"),
@@ -181,7 +185,11 @@ FAULTS: list[tuple[str, Callable[[], Facts], str]] = [
     ("launchd.minimum-runtime", loaded(throttle_s=30), "30 s"),
     ("launchd.list-gone", on_mac(jobs=(replace(JOB, list_is_there=False),)), "gone"),
     ("launchd.agent", on_mac(jobs=(replace(JOB, domain="gui/501"),)), "agent"),
-    ("memory.wired-limit", on_mac(wired_limit_mb=255_000), "wired_limit_mb=230686"),
+    (
+        "memory.wired-limit",
+        at_machine(memory=replace(MEMORY, wired_limit=255_000 << 20)),
+        "wired_limit_mb=230686",
+    ),
     (
         "memory.wired-leak",
         lambda: replace(
@@ -256,11 +264,3 @@ def test_the_worst_comes_first_and_only_errors_are_errors():
     assert has_errors(findings)
     assert not has_errors(findings[1:])
     assert [it["fix"] is not None for it in document(findings)] == [False, False, True]
-
-
-def test_workers_on_demand_take_turns():
-    text = TEXT.replace("prefix_cache_disk_mb = 1024", 'residency = "on_demand"\nmemory_mb = 100000')
-    other = text + '[[workers]]\nid = "w-2"\nmodel = "/n"\nmemory_mb = 100000\nresidency = "on_demand"\n'
-    assert examine(at_home(config=parse(other))()) == []
-    always = other.replace('residency = "on_demand"\n', "")
-    assert [finding.id for finding in examine(at_home(config=parse(always))())] == ["memory.ceiling"]

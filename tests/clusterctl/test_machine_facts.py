@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from clusterctl import machine_memory
 from clusterctl.facts import Machine
 from clusterctl.mac_readings import (
     job_of,
@@ -17,6 +18,7 @@ from clusterctl.mac_readings import (
     recent_panics,
 )
 from clusterctl.machine_facts import FIREWALL, REPORTS, Questions, read_machine
+from clusterctl.memory_fit import Machine as Memory
 from clusterctl.runner import NOT_FOUND, Ended
 from tests.clusterctl.recorded import RecordedRunner
 
@@ -26,7 +28,6 @@ ASKED = Questions(now=NOW, folders=(MODELS,), unit="studiofleet", labels=(), pyt
 DF = """Filesystem     1024-blocks      Used Available Capacity  Mounted on
 /dev/disk3s5   1948455240 421020432 1520310200    22%    /System/Volumes/Data
 """
-SYSCTLS = ("/usr/sbin/sysctl", "hw.memsize", "iogpu.wired_limit_mb", "sysctl.proc_translated")
 GONE = Ended(NOT_FOUND)
 COULD_NOT_FIND = Ended(113, err='Could not find service "studiofleet" in domain for system')
 PRINTED = """system/studiofleet = {
@@ -58,8 +59,10 @@ A_MAC = {
     ("df", "-Pk", "/opt/models"): Ended(1, err="df: /opt/models: No such file or directory"),
     ("df", "-Pk", "/opt"): Ended(0, DF),
     ("sh", "-c", "ulimit -Hn"): Ended(0, "unlimited\n"),
-    # This system does not know the last name, and prints the others all the same.
-    SYSCTLS: Ended(1, "hw.memsize: 274877906944\niogpu.wired_limit_mb: 200000\n", "sysctl: unknown oid"),
+    ("sysctl", "-n", "hw.memsize"): Ended(0, "274877906944\n"),
+    ("sysctl", "-n", "iogpu.wired_limit_mb"): Ended(0, "200000\n"),
+    ("sysctl", "-n", "sysctl.proc_translated"): Ended(1, "", "sysctl: unknown oid"),
+    ("/opt/python", "-P", "-c", machine_memory._ASKS_METAL): Ended(0, "recommended 206158430208\n"),
     ("sw_vers",): Ended(0, "ProductName:\t\tmacOS\nProductVersion:\t\t26.5.2\nBuildVersion:\t\t25F84\n"),
     ("pmset", "-g"): Ended(0, "Currently in use:\n sleep                1 (sleep prevented by powerd)\n"),
     ("fdesetup", "status"): Ended(0, "FileVault is On.\n"),
@@ -86,7 +89,8 @@ A_MAC = {
 
 def test_a_mac_is_read():
     machine = read_machine(RecordedRunner(A_MAC), ASKED)
-    assert (machine.system, machine.arch, machine.memory_bytes) == ("Darwin", "arm64", 256 << 30)
+    assert (machine.system, machine.arch) == ("Darwin", "arm64")
+    assert machine.memory == Memory("studio-1", 256 << 30, 192 << 30, 200000 << 20)
     assert machine.free_bytes == {MODELS: 1520310200 * 1024}
     assert (machine.descriptors, machine.boot_unit) == (None, True)
     mac = machine.mac
@@ -94,7 +98,7 @@ def test_a_mac_is_read():
     assert (mac.version, mac.build, mac.translated) == ("26.5.2", "25F84", False)
     assert (mac.power, mac.filevault, mac.installs_updates) == ({"sleep": "1"}, True, True)
     assert (mac.firewall, mac.firewall_blocks) == (True, True)
-    assert (mac.wired_limit_mb, mac.wired_bytes) == (200000, 1 << 30)
+    assert mac.wired_bytes == 1 << 30
     assert mac.panics == ("panic-full-2026-12-01-101010.0002.panic",)
     job = mac.jobs[0]
     assert (job.domain, job.loaded.exit_timeout_s, job.exit_timeout_s) == ("system", 5, 90)
@@ -105,13 +109,14 @@ def test_a_mac_on_which_no_tool_works_has_no_facts():
     silent = {call: GONE for call in A_MAC if call[0] not in ("uname", "cat")} | {
         ("uname", "-sm"): Ended(0, "Darwin arm64\n"),
         ("df", "-Pk", "/"): GONE,
+        ("cat", "/proc/meminfo"): GONE,
         ("launchctl", "print", "gui//studiofleet"): COULD_NOT_FIND,
     }
     machine = read_machine(RecordedRunner(silent), ASKED)
     mac = machine.mac
     assert mac is not None
     known = [mac.filevault, mac.installs_updates, mac.firewall, mac.firewall_blocks, mac.wired_bytes]
-    assert [*known, mac.wired_limit_mb, machine.memory_bytes, machine.descriptors] == [None] * 8
+    assert [*known, machine.memory, machine.descriptors] == [None] * 7
     assert (mac.power, mac.panics, mac.jobs, machine.free_bytes) == ({}, (), (), {})
 
 
@@ -121,7 +126,8 @@ def linux(enabled: int, state: str) -> Machine:
         ("uname", "-sm"): Ended(0, "Linux x86_64\n"),
         ("df", "-Pk", "/opt/models"): Ended(0, DF.replace("/dev/disk3s5", "//nas/with a name")),
         ("sh", "-c", "ulimit -Hn"): Ended(0, "1024\n"),
-        ("grep", "MemTotal", "/proc/meminfo"): Ended(0, "MemTotal:       24684084 kB\n"),
+        ("sysctl", "-n", "hw.memsize"): GONE,
+        ("cat", "/proc/meminfo"): Ended(0, "MemTotal:       24684084 kB\n"),
         ("systemctl", "--user", "is-enabled", unit): Ended(enabled),
         ("systemctl", "is-enabled", unit): Ended(1),
         ("systemctl", "--user", "is-system-running"): Ended(1, state),
@@ -135,7 +141,8 @@ def linux(enabled: int, state: str) -> Machine:
 )
 def test_a_linux_machine_is_read(enabled, state, boot_unit):
     machine = linux(enabled, state)
-    assert (machine.system, machine.descriptors, machine.memory_bytes) == ("Linux", 1024, 24684084 * 1024)
+    assert (machine.system, machine.descriptors) == ("Linux", 1024)
+    assert machine.memory == Memory("studio-1", 24684084 * 1024)
     assert machine.free_bytes == {MODELS: 1520310200 * 1024}
     assert (machine.boot_unit, machine.mac) == (boot_unit, None)
 
