@@ -44,6 +44,7 @@ from protocol.folders import leave_socket_folder
 from protocol.keyfiles import KeyFileError
 from protocol.locks import is_locked
 from protocol.states import ExitCode
+from protocol.watchdog import Watchdog
 from protocol.wire_keys import allowed_path, read_allowed
 
 logger = logging.getLogger("gateway")
@@ -125,6 +126,7 @@ class _Gateway:
         self._allowed = Watched(allowed_path(home))
         self._shared = shared_storage(cluster_config.limits)
         self._stop = asyncio.Event()
+        self._watchdog = Watchdog(cluster_config.heartbeat.loop_stall_s)
 
     async def serve(self, listener: socket.socket, wire: Wire) -> None:
         cluster = Cluster(self._config, self._gateway.id, wire)
@@ -142,10 +144,11 @@ class _Gateway:
             _sweep(server)
             _spare_the_collector()
             stopping = asyncio.create_task(self._stop.wait())
-            await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
-            await self._drain(cluster)
-            await _farewell(server)
+            with self._watchdog:
+                await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                stopping.cancel()
+                await self._drain(cluster)
+                await _farewell(server)
             server.should_exit = True
             await serving
         finally:
@@ -251,6 +254,7 @@ class _Gateway:
     def _look_on(self, cluster: Cluster) -> None:
         """Now and from now on: which workers nobody would start again, which may come, and who may ask."""
         asyncio.get_running_loop().call_later(_SWEEP_S, self._look_on, cluster)
+        self._watchdog.beat()
         self._look_for_supervisor(cluster)
         if self._config.supervisor != "process":  # nobody tells when a worker parks itself
             self._read_down_marks(cluster)

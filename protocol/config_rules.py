@@ -14,7 +14,7 @@ from protocol.values import Name
 
 if TYPE_CHECKING:
     from protocol.config import ClusterConfig
-    from protocol.config_tables import GatewayConfig, LimitsConfig, WorkerConfig
+    from protocol.config_tables import GatewayConfig, HeartbeatConfig, LimitsConfig, WorkerConfig
 
 ENGINES = ("batched", "serial", "fake")
 _PLANNED_ENGINES = ("vision", "embeddings")
@@ -29,6 +29,7 @@ def check(config: ClusterConfig) -> None:
     _check_ids(config)
     _check_names(config)
     _check_storage(config.limits)
+    _check_heartbeat(config.heartbeat)
     for gateway in config.all_gateways:
         _check_gateway(gateway, config)
     _check_nodes(config)
@@ -97,6 +98,14 @@ def _check_storage(limits: LimitsConfig) -> None:
         raise ConfigError(
             "limits.storage: the password stands in the address; put it into a file of its own (chmod 600),"
             " and name that: storage_password_file"
+        )
+
+
+def _check_heartbeat(heartbeat: HeartbeatConfig) -> None:
+    if heartbeat.loop_stall_s < 2 * heartbeat.interval_s:
+        raise ConfigError(
+            f"[heartbeat]: loop_stall_s = {heartbeat.loop_stall_s:g} has to be twice interval_s"
+            f" = {heartbeat.interval_s:g} at least: a loop shows with each heartbeat that it runs"
         )
 
 

@@ -207,6 +207,8 @@ class HeartbeatConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A worker silent for so long is chosen only if there is no other."""
     lost_s: Seconds = 10.0
     """A peer silent for so long is lost."""
+    loop_stall_s: Annotated[float, msgspec.Meta(ge=2, le=1e9)] = 30.0
+    """A gateway or worker whose own event loop stands still for so long ends, and is started again."""
 
 
 class LimitsConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -35,6 +35,7 @@ from protocol.messages import (
     WhoAreYou,
 )
 from protocol.states import ExitCode, WorkerState
+from protocol.watchdog import Watchdog
 from worker.core import Core
 from worker.dialing import dials
 from worker.engine.base import BaseEngine
@@ -86,6 +87,7 @@ class Server:
         self._report = Report(worker, engine, self._core, self._residence)
         self._giving_up: asyncio.TimerHandle | None = None
         self._drain_timeout_s = worker.drain_timeout_s
+        self._watchdog = Watchdog(config.heartbeat.loop_stall_s)
         self._beat_due = False
         self._taken_leave = False  # what a gateway hears after a goodbye would register the worker again
         self._inquiries = Inquiries(engine, worker.engine, self._send, self._core.load)
@@ -134,7 +136,8 @@ class Server:
         beat = self._loop.create_task(self._beat_on())
         beat.add_done_callback(self._beating_ended)
         try:
-            await self._serve()
+            with self._watchdog:
+                await self._serve()
         finally:
             beat.cancel()
             for link in self._links.values():
@@ -233,6 +236,7 @@ class Server:
         heartbeat = self._config.heartbeat
         while True:
             await asyncio.sleep(heartbeat.interval_s)
+            self._watchdog.beat()
             for link in self._links.values():
                 if link.is_silent(heartbeat.lost_s):
                     self.lost(link.gateway, f"its gateway was silent for {heartbeat.lost_s} s")
