@@ -15,7 +15,8 @@ from rich.text import Text
 
 from clusterctl.logs import Entry
 from clusterctl.progress import SERVES
-from clusterctl.status import AWAY, ClusterStatus
+from clusterctl.status import AWAY, ClusterStatus, WorkerStatus
+from protocol.addresses import LOCAL
 from protocol.config import ClusterConfig
 from protocol.states import WorkerState
 
@@ -153,11 +154,7 @@ def _remarks(status: ClusterStatus) -> list[str]:
             " to apply the present one: clusterctl restart ID"
         )
     lines += [f"{w.id}: {w.detail}" for w in status.workers if w.state == WorkerState.IDLE and w.detail]
-    lines += [
-        f"{w.id} runs, but {AWAY}; if that lasts: clusterctl restart {w.id}"
-        for w in status.workers
-        if w.detail == AWAY
-    ]
+    lines += [_away_line(w) for w in status.workers if w.detail == AWAY]
     for process in status.processes:
         if process.last_error:
             past = "the last error was: " if process.state in SERVES else ""
@@ -195,3 +192,9 @@ def _cell(cell: object) -> Text:
 
 def _of(count: int | None, limit: int | None) -> str:
     return "-" if count is None else f"{count}/{'-' if limit is None else limit}"
+
+
+def _away_line(worker: WorkerStatus) -> str:
+    if worker.node == LOCAL:
+        return f"{worker.id} runs, but {AWAY}; if that lasts: clusterctl restart {worker.id}"
+    return f"{worker.id}: {AWAY}; to see why: clusterctl node run {worker.node} status"

@@ -178,7 +178,7 @@ def _worker(config: WorkerConfig, process: ProcessView | None, sources: Sources)
     view = _freshest(sources, config.id)
     # What a gateway remembers of an earlier process says nothing about the present one.
     fresh = view if view is not None and (view.pid == pid or (process is None and record is None)) else None
-    away = _is_away(view, process) or (config.node != LOCAL and view is None)
+    away = _is_away(view, process, elsewhere=config.node != LOCAL)
     error = (process.last_error if process else "") or (view.last_error if view else None)
     return WorkerStatus(
         id=config.id,
@@ -188,7 +188,7 @@ def _worker(config: WorkerConfig, process: ProcessView | None, sources: Sources)
         engine=config.engine,
         version=fresh.version if fresh else None,
         state=WorkerState.STARTING if away else _worker_state(fresh, process, record),
-        detail=fresh.detail if fresh else (AWAY if away else ""),
+        detail=AWAY if away else (fresh.detail if fresh else ""),
         progress=fresh.progress if fresh else None,
         pid=fresh.pid if fresh else pid,
         incarnation=fresh.incarnation if fresh else None,
@@ -213,8 +213,10 @@ def _worker(config: WorkerConfig, process: ProcessView | None, sources: Sources)
     )
 
 
-def _is_away(view: WorkerView | None, process: ProcessView | None) -> bool:
-    """Whether it was ready once and no gateway that answers is connected to it now."""
+def _is_away(view: WorkerView | None, process: ProcessView | None, *, elsewhere: bool) -> bool:
+    """Whether it was ready once, or is another machine's, and no gateway that answers is connected to it."""
+    if elsewhere:
+        return view is None or view.pid is None
     ready = process is not None and process.phase == Phase.RUNNING and process.ready
     return ready and view is not None and view.pid is None
 

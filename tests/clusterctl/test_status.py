@@ -85,6 +85,18 @@ def test_without_a_gateway_the_supervisor_tells_the_state(changes, state):
     assert picture(process("w", **changes), gateway=False).workers[0].state == state
 
 
+def test_a_worker_of_another_machine_is_as_its_gateway_says_and_not_given_up_while_none_hears_it():
+    config = parse(
+        'version = 1\n[gateway]\nid = "g"\nhttp = "127.0.0.1:0"\n[[nodes]]\nname = "n"\nhost = "h"\n'
+        '[[workers]]\nid = "w"\nmodel = "/models/m"\nnode = "n"\n'
+    )
+    seen = WorkerView(id="w", state="ready", pid=7, running=3)
+    lost = WorkerView(id="w", state="stopped", pid=None)
+    pictures = [picture(process("g"), workers=w, config=config).workers[0] for w in ((seen,), (lost,), ())]
+    assert [worker.state for worker in pictures] == ["ready", "starting", "starting"]
+    assert [worker.detail for worker in pictures[1:]] == ["it is connected to no gateway"] * 2
+
+
 def test_a_worker_that_was_ready_and_hears_no_gateway_any_more_does_not_count_as_ready():
     lost = WorkerView(id="w", state="stopped", pid=None, last_error="it is silent")
     worker = picture(process("w", ready=True), workers=(lost,)).workers[0]
