@@ -15,9 +15,8 @@ from clusterctl.control import Reply
 from clusterctl.facts import Facts, Installation, Machine
 from clusterctl.machine_facts import Questions, read_machine
 from clusterctl.model_sizes import fit
-from clusterctl.operations import running_records, status_of
+from clusterctl.operations import running_records, supervisor_of
 from clusterctl.runner import Runner
-from clusterctl.services import LABEL_PREFIX
 from clusterctl.supervision import Phase
 from protocol import __version__
 from protocol.addresses import Home, models_folder
@@ -51,26 +50,29 @@ def read_facts(
         certificates=home_files.certificates(runner, config) if config else (),
         model_places=home_files.model_places(config, models) if config else (),
         fit=fit(machine.memory, config.local_workers, models) if config and machine.memory else None,
-        **_processes(home, config, machine),
+        **_processes(home, config_file, config, machine),
     )
     return Facts(now=now, user_folder=Path.home(), machine=machine, home=installation)
 
 
 def _questions(home: Home, config: ClusterConfig | None, models: Path, now: datetime) -> Questions:
-    gateways = [f"{LABEL_PREFIX}.gateway.{it.id}" for it in config.local_gateways] if config else []
-    workers = [f"{LABEL_PREFIX}.worker.{it.id}" for it in config.local_workers] if config else []
+    unit = unit_name(home.path, Home.from_environment({}).path)
+    gateways = [f"{unit}.gateway.{it.id}" for it in config.local_gateways] if config else []
+    workers = [f"{unit}.worker.{it.id}" for it in config.local_workers] if config else []
     return Questions(
         now=now,
         folders=(models, home.logs, models / "prefix-cache"),
-        unit=unit_name(home.path, Home.from_environment({}).path),
+        unit=unit,
         labels=(*gateways, *workers),
         python=Path(sys.executable),
     )
 
 
-def _processes(home: Home, config: ClusterConfig | None, machine: Machine) -> dict[str, Any]:
+def _processes(
+    home: Home, config_file: Path, config: ClusterConfig | None, machine: Machine
+) -> dict[str, Any]:
     """What runs, as fields of `Installation`."""
-    reply = status_of(home)
+    reply = supervisor_of(home, config_file, config or ClusterConfig(version=1))
     alive = {process_id: record.pid for process_id, record in running_records(home).items()}
     strays = home_processes.find_strays(home, _known(reply, alive, machine))
     running = {*alive, *strays.values()}
@@ -81,6 +83,7 @@ def _processes(home: Home, config: ClusterConfig | None, machine: Machine) -> di
         "leftovers": home_files.leftovers(home, running),
     }
     if reply is not None:
+        found["alive"] = alive | {p.id: p.pid for p in reply.processes if p.pid is not None}
         found["parked"] = {p.id: p.last_error for p in reply.processes if p.phase == Phase.PARKED}
         found["outdated"] = tuple(p.id for p in reply.processes if p.outdated)
     if config is not None:

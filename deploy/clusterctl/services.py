@@ -11,7 +11,6 @@ from pathlib import PurePath
 from clusterctl.runner import Ended, Runner, RunnerTimeoutError
 
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
-LABEL_PREFIX = "studiofleet"
 _SECRET_NAME = re.compile(r"(?i)(^|_)(token|secret|password|api_?key|private_?key)$")
 _SECRET = re.compile(
     r"(?i)^--?(token|secret|password|api-?key)\b|(^|=)(sk-|hf_|ghp_)[a-z0-9_-]{12}|PRIVATE KEY-"

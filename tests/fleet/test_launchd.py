@@ -17,6 +17,7 @@ import pytest
 
 from clusterctl.launchd import Domain, Launchd
 from clusterctl.services import ServiceError, ServiceRefusedError, ServiceSpec
+from tests.fleet import real_launchd
 from tests.fleet.mac import Mac, a_mac
 from tests.integration.cluster import wait_for
 
@@ -249,3 +250,9 @@ def test_a_daemon_without_a_user_is_refused(mac, launchd):
     with pytest.raises(ServiceRefusedError, match="needs a user"):
         launchd.install(a_spec(mac, user=""))
     assert not mac.calls
+
+
+def test_what_is_tried_on_hosted_macs_holds_on_the_double(mac, monkeypatch):
+    monkeypatch.setattr(real_launchd, "LocalRunner", lambda: mac)
+    monkeypatch.setattr(real_launchd, "system_domain", lambda: mac.domain)
+    real_launchd.main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -92,6 +93,9 @@ def test_a_cluster_lives_under_launchd(mac, operator):
     gateway = operator.status()["gateways"][0]["pid"]
     assert "serves again" in operator.run("restart", "gw-1", "--wait")
     assert operator.status()["gateways"][0]["pid"] != gateway
+    diagnosis = operator.begin("doctor", "--json").communicate(timeout=60)[0]
+    assert '"findings"' in diagnosis
+    assert not re.search(r"supervisor\.down|process\.", diagnosis), diagnosis
     operator.run("remove-worker", "fake-2")
     assert plists(mac) == names
 
