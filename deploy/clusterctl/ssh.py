@@ -36,6 +36,7 @@ _OPTIONS = {
     "HashKnownHosts": "no",
     "UpdateHostKeys": "no",
     "CheckHostIP": "no",
+    "VerifyHostKeyDNS": "no",
     "ForwardAgent": "no",
     "ClearAllForwardings": "yes",
     "PermitLocalCommand": "no",
@@ -150,6 +151,8 @@ def ssh_options(home: Home, target: Target, pinned: Path, *, accept_new: bool = 
         "StrictHostKeyChecking": "accept-new" if accept_new else "yes",
         "ControlPath": _quoted(control_path(home, target)),
     }
+    if target.identity:
+        named["IdentitiesOnly"] = "yes"  # with an agent full of other keys, sshd would hang up before it
     return [word for key, value in named.items() for word in ("-o", f"{key}={value}")]
 
 

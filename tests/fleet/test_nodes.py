@@ -10,12 +10,10 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import psutil
@@ -24,6 +22,7 @@ import pytest
 from clusterctl.ssh import known_hosts
 from protocol.wire_keys import read_allowed
 from tests.fleet.sshd import Machine, free_port, machine, needs_sshd
+from tests.fleet.watching import processes_of, watching_processes
 from tests.fleet.wheels import make_wheelhouse
 from tests.integration.cluster import wait_for
 from tests.integration.operating import Operator, operating
@@ -96,30 +95,6 @@ def put_node(operator: Operator, name: str, port: int, **more: str) -> None:
     with operator.home.config.open("a") as file:
         file.write(f'\n[[nodes]]\nname = "{name}"\nhost = "127.0.0.1"\nport = {port}\n')
         file.writelines(f'{key} = "{value}"\n' for key, value in more.items())
-
-
-@contextmanager
-def watching_processes() -> Iterator[set[str]]:
-    """The arguments and the environment of all processes, as anybody of this machine may see them."""
-    seen: set[str] = set()
-    stop = threading.Event()
-
-    def look() -> None:
-        while not stop.wait(0.01):
-            for path in Path("/proc").glob("[0-9]*"):
-                for name in ("cmdline", "environ"):
-                    try:
-                        seen.add((path / name).read_bytes().decode(errors="replace"))
-                    except OSError:
-                        continue
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        stop.set()
-        thread.join()
 
 
 def typed(command: str, studio: Machine, wheelhouse: Path) -> list[str]:
@@ -208,17 +183,6 @@ def leave_an_installation_that_was_cut_off(prefix: Path) -> None:
     (prefix / "etc").mkdir(parents=True)
     (prefix / "etc" / "studiofleet-node").touch()
     (prefix / "versions" / ".new-1" / "wheels").mkdir(parents=True)
-
-
-def processes_of(prefix: Path) -> list[Any]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if any(word.startswith(str(prefix)) for word in process.cmdline()):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
 
 
 def test_a_machine_with_another_host_key_is_not_taken_in(
