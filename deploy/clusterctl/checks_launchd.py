@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from clusterctl.diagnosis import Check, Found, Level
 from clusterctl.facts import Facts, Job
 
+_ANEW = 'write it anew: clusterctl up where supervisor = "launchd", else clusterctl boot install'
+
 
 def _jobs(facts: Facts) -> Iterator[Job]:
     if facts.machine.mac is not None:
@@ -37,7 +39,7 @@ def _exit_timeout(facts: Facts) -> Iterator[Found]:
                 f"the property list of {job.label} names no ExitTimeOut: launchd kills it {loaded} s after"
                 " it is"
                 " told to end, in the middle of requests",
-                f"clusterctl boot install, or clusterctl boot show --daemon. {_reload(job)}",
+                f"{_ANEW}. {_reload(job)}",
             )
         elif loaded != job.exit_timeout_s:
             yield Found(
@@ -66,7 +68,7 @@ def _list_gone(facts: Facts) -> Iterator[Found]:
             yield Found(
                 f"the property list of {job.label} ({job.loaded.path}) is gone: after the next boot it"
                 " does not start",
-                "clusterctl boot install, or clusterctl boot show --daemon",
+                _ANEW,
             )
 
 
@@ -85,7 +87,8 @@ def _agents(facts: Facts) -> Iterator[Found]:
                 f"{job.label} is an agent: it starts when somebody logs in, ends at the log-out, and may"
                 " not reach"
                 " other machines of the network (macOS 15 and later)",
-                "have root install a daemon instead: clusterctl boot show --daemon",
+                'have root install daemons instead: sudo clusterctl up where supervisor = "launchd", else'
+                " clusterctl boot show --daemon",
             )
 
 

@@ -13,9 +13,10 @@ from clusterctl.admin import read_states
 from clusterctl.bootunits import unit_name
 from clusterctl.control import Reply
 from clusterctl.facts import Facts, Installation, Machine
+from clusterctl.launching import specs_of
 from clusterctl.machine_facts import Questions, read_machine
 from clusterctl.model_sizes import fit
-from clusterctl.operations import running_records, supervisor_of
+from clusterctl.operations import running_records, status_of, supervisor_of
 from clusterctl.runner import Runner
 from clusterctl.supervision import Phase
 from protocol import __version__
@@ -57,13 +58,12 @@ def read_facts(
 
 def _questions(home: Home, config: ClusterConfig | None, models: Path, now: datetime) -> Questions:
     unit = unit_name(home.path, Home.from_environment({}).path)
-    gateways = [f"{unit}.gateway.{it.id}" for it in config.local_gateways] if config else []
-    workers = [f"{unit}.worker.{it.id}" for it in config.local_workers] if config else []
+    labels = (f"{unit}.{spec.kind.value}.{spec.id}" for spec in specs_of(config)) if config else ()
     return Questions(
         now=now,
         folders=(models, home.logs, models / "prefix-cache"),
         unit=unit,
-        labels=(*gateways, *workers),
+        labels=tuple(labels),
         python=Path(sys.executable),
     )
 
@@ -72,8 +72,10 @@ def _processes(
     home: Home, config_file: Path, config: ClusterConfig | None, machine: Machine
 ) -> dict[str, Any]:
     """What runs, as fields of `Installation`."""
-    reply = supervisor_of(home, config_file, config or ClusterConfig(version=1))
+    reply = supervisor_of(home, config_file, config) if config else status_of(home)
     alive = {process_id: record.pid for process_id, record in running_records(home).items()}
+    if reply is not None:
+        alive |= {process.id: process.pid for process in reply.processes if process.pid is not None}
     strays = home_processes.find_strays(home, _known(reply, alive, machine))
     running = {*alive, *strays.values()}
     found: dict[str, Any] = {
@@ -83,7 +85,6 @@ def _processes(
         "leftovers": home_files.leftovers(home, running),
     }
     if reply is not None:
-        found["alive"] = alive | {p.id: p.pid for p in reply.processes if p.pid is not None}
         found["parked"] = {p.id: p.last_error for p in reply.processes if p.phase == Phase.PARKED}
         found["outdated"] = tuple(p.id for p in reply.processes if p.outdated)
     if config is not None:
@@ -98,7 +99,7 @@ def _processes(
 def _known(reply: Reply | None, alive: Mapping[str, int], machine: Machine) -> set[int]:
     pids = set(alive.values())
     if reply is not None:
-        pids |= {reply.pid, *(process.pid for process in reply.processes if process.pid is not None)}
+        pids.add(reply.pid)
     if machine.mac is not None:
         pids |= {job.loaded.pid for job in machine.mac.jobs if job.loaded.pid is not None}
     return pids

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import plistlib
 import re
 import signal
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from protocol.locks import locked
 from tests.fleet.mac import Mac, a_mac
+from tests.fleet.mac_shaped import TOOLS
 from tests.integration import operating as operators
 from tests.integration.cluster import wait_for
 from tests.integration.operating import Operator, operating
@@ -108,6 +110,20 @@ def test_a_cluster_lives_under_launchd(mac, operator):
     assert plists(mac) == []
     assert "unchanged" in operator.run("down")
     assert not any("kickstart -k" in call for call in mac.calls)
+
+
+def test_doctor_finds_jobs_that_run_under_older_lists(mac, operator):
+    for tool in TOOLS.iterdir():
+        if tool.name != "launchctl":
+            (mac.folder / tool.name).symlink_to(tool)
+    operator.run("up", "--wait")
+    assert "nothing is wrong" in operator.run("doctor")
+    path = next(mac.folder.rglob("*.worker.fake-1.plist"))
+    path.write_bytes(plistlib.dumps({**plistlib.loads(path.read_bytes()), "ExitTimeOut": 200}))
+    said = operator.run("doctor", code=1)
+    assert "error    launchd.exit-timeout" in said
+    assert "exit time-out of 90 s, and its property list has 200 s" in said
+    assert "1 error\n" in said
 
 
 def test_a_worker_that_never_gets_ready_is_parked_and_comes_back_on_command(mac, operator):

@@ -148,6 +148,8 @@ def test_a_machine_joins_serves_and_leaves_nothing_behind(
     wait_for(lambda: operator.worker(WORKER)["pid"] not in (*pids, None), "it to be started again there")
     assert WORKER in operator.run("node", "run", "studio-1", "logs", WORKER)
     assert str(prefix / "state") in operator.run("node", "run", "studio-1", "boot", "show", "--daemon")
+    assert "nothing is wrong" in operator.run("node", "run", "studio-1", "doctor")
+    assert "nothing is wrong" in operator.run("doctor")
 
     key = prefix / "etc" / "keys" / "wire" / f"{WORKER}.key"
     secret = key.read_text().strip()
