@@ -8,8 +8,9 @@ from typing import Literal
 from gateway import routing
 from gateway.access import ANYBODY
 from gateway.registry import Registry, WorkerView
+from gateway.stall import hangs
 from protocol.api_keys import ApiKey
-from protocol.config import ModelConfig, WorkerConfig
+from protocol.config import ModelConfig, RoutingConfig, WorkerConfig
 from protocol.errors import ClusterError, ErrorCode
 from protocol.states import WorkerState
 
@@ -36,6 +37,7 @@ class Catalog:
         self._unattended: frozenset[str] = frozenset()
         self.rules: tuple[ModelConfig, ...] = ()
         """Further names of models."""
+        self.stall_s = RoutingConfig().stall_s
         self.configure(configured, now)
 
     def configure(self, configured: Sequence[WorkerConfig], now: float) -> None:
@@ -66,7 +68,11 @@ class Catalog:
     def models(self, caller: ApiKey = ANYBODY) -> dict[str, list[str]]:
         """Names with aliases, in a stable order: those that the caller may use."""
         served = routing.served_models(self.configured, self._registry.views(), self.rules)
-        return {name: aliases for name, aliases in served.items() if caller.allows((name, *aliases))}
+        return {
+            name: aliases
+            for name, aliases in served.items()
+            if caller.allows((name, *aliases, *routing.patterns_of(name, self.rules)))
+        }
 
     def named(self, asked: str | None, caller: ApiKey = ANYBODY) -> str:
         """The model that a client's name means; the only one where it gives none. Raises `ClusterError`."""
@@ -74,7 +80,10 @@ class Catalog:
         model = routing.resolve(asked, models, self.rules)
         if model is not None:
             return model
-        if asked is not None and routing.resolve(asked, self.models(), self.rules) is not None:
+        meant = None if asked is None else routing.resolve(asked, self.models(), self.rules)
+        if asked is not None and meant is not None:
+            if caller.allows((asked,)):  # by a name that only a pattern of the model knows
+                return meant
             allowed = ", ".join(models) or "none"
             raise ClusterError(
                 ErrorCode.FORBIDDEN,
@@ -169,4 +178,7 @@ class Catalog:
     def unready(self) -> list[str]:
         """Configured models that no worker serves at the moment, but should; none that is on demand."""
         names = dict.fromkeys(worker.name for worker in self._wanted() if worker.residency == "always")
-        return [name for name in names if not any(view.is_ready for view in self.workers_of(name))]
+        return [name for name in names if not any(map(self._can_serve, self.workers_of(name)))]
+
+    def _can_serve(self, view: WorkerView) -> bool:
+        return view.is_ready and not hangs(view, self.stall_s)

@@ -51,6 +51,7 @@ class Cluster:
         self.registry = Registry(config.heartbeat, takes_fakes=takes_fakes)
         self.catalog = Catalog(config.workers, len(config.all_gateways), self.registry, self._clock())
         self.catalog.rules = config.models
+        self.catalog.stall_s = config.routing.stall_s
         self.dispatcher = Dispatcher(config, self.registry, self.catalog, wire, rng)
         self._membership = Membership(gateway_id, self.registry, self.catalog, self.dispatcher, wire)
         self._membership.guard = wire.guard

@@ -209,8 +209,9 @@ class Dispatcher:
             self.breakers.lost(view, now)
         else:
             self.breakers.unsent(view)
-        move = self._after_death if died else self._retry
         for flight in self.flights.at(view.connection):
+            # Of a request that it never said to have, it cannot have died: a cut network loses many at once.
+            move = self._after_death if died and flight.confirmed else self._retry
             error = ClusterError(
                 ErrorCode.WORKER_LOST, f"the worker {view.worker_id} was lost ({why}); ask again"
             )

@@ -196,6 +196,17 @@ class Membership:
             self._abort_all(connection, by=connection)
             self._leave(connection, now, died=died, why=why)
 
+    def _leave_silent(self, now: float) -> None:
+        """All together: what one of them had must not go to another."""
+        why = "it is silent"
+        silent = self._registry.silent(now)
+        for connection in silent:
+            self._abort_all(connection, by=connection)
+        for view in [self._registry.leave(connection, why, forget=False) for connection in silent]:
+            if view is not None:
+                logger.warning("worker %s is lost: %s", view.worker_id, why)
+                self._left(view, now, died=True, why=why)
+
     def _abort_all(self, connection: bytes, *, by: bytes) -> None:
         """Have the worker end what it was sent on one connection, by a word on one of its connections."""
         for flight in self._dispatcher.flights.at(connection):
@@ -204,9 +215,12 @@ class Membership:
     def _leave(self, connection: bytes, now: float, *, died: bool, why: str, forget: bool = False) -> None:
         view = self._registry.leave(connection, why if died else "", forget=forget)
         if view is not None:
-            self._catalog.left(view.worker_id, now)
-            self._dispatcher.lost(view, now, died=died, why=why)
-            self.questions.lost(connection, now)
+            self._left(view, now, died=died, why=why)
+
+    def _left(self, view: WorkerView, now: float, *, died: bool, why: str) -> None:
+        self._catalog.left(view.worker_id, now)
+        self._dispatcher.lost(view, now, died=died, why=why)
+        self.questions.lost(view.connection, now)
 
     def ping(self, now: float) -> None:
         """Say that somebody reads, and find out who is gone: only a send tells."""
@@ -218,8 +232,7 @@ class Membership:
             self.lost(connection, now, "its connection closed")
 
     def tick(self, now: float) -> None:
-        for connection in self._registry.silent(now):
-            self.lost(connection, now, "it is silent")
+        self._leave_silent(now)
         self._registry.forget(now - FORGET_LOST_S, self._catalog.configured_ids())
         self._dispatcher.breakers.forget([view.worker_id for view in self._registry.views()])
         self._dispatcher.tick(now)

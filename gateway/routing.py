@@ -84,6 +84,11 @@ def served_models(
     return models
 
 
+def patterns_of(model: str, rules: Iterable[ModelConfig]) -> list[str]:
+    """The patterns of names that mean the model."""
+    return [pattern for rule in rules if rule.name == model for pattern in rule.patterns]
+
+
 def resolve(asked: str | None, models: dict[str, list[str]], rules: Iterable[ModelConfig] = ()) -> str | None:
     """The model that a name, an alias or the first fitting pattern means; the only one where no name
     is given."""

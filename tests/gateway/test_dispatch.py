@@ -236,9 +236,36 @@ def test_poison_is_not_given_to_a_third_worker():
     fleet.join("b")
     fleet.lose(b"a")
     fleet.join("c")
+    fleet.accept(b"b")
     fleet.lose(b"b")
     assert outlet.code == "worker_lost"
     assert fleet.at(b"c") == []
+
+
+def test_a_worker_that_never_said_to_have_a_request_did_not_die_of_it():
+    fleet = Fleet()
+    fleet.join("a")
+    outlet = fleet.ask("r")
+    fleet.start(b"a")
+    fleet.join("b")
+    fleet.lose(b"a")
+    fleet.join("c")
+    fleet.lose(b"b")
+    assert outlet.code == ""
+    assert fleet.at(b"c") == ["r"]
+
+
+def test_a_cut_that_silences_all_workers_sends_no_request_from_one_to_the_next():
+    fleet = Fleet(workers=CONFIGURED)
+    fleet.join("a", "b", "c", "d")
+    outlet = fleet.ask("r")
+    asked = next(c for c in (b"a", b"b", b"c", b"d") if fleet.at(c))
+    fleet.accept(asked)
+    fleet.pass_time(11.0)
+    assert sum(len(fleet.at(c)) for c in (b"a", b"b", b"c", b"d")) == 1
+    assert (outlet.code, fleet.counts) == ("", (0, 1))
+    fleet.join("a", incarnation="2")
+    assert fleet.last(b"a").attempt == 1
 
 
 def test_a_failed_engine_is_tried_once_more_and_not_again():

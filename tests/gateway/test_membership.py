@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from gateway import status
 from gateway.flight import Sent
 from gateway.membership import MOST_WORKERS
-from protocol.config import QueueConfig, WorkerConfig
+from protocol.api_keys import ApiKey, now
+from protocol.config import ModelConfig, QueueConfig, WorkerConfig
 from protocol.errors import ClusterError, ErrorCode
 from protocol.messages import Abort, Goodbye, Heartbeat, Ping, Tokenize, Unknown, Welcome, WhoAreYou
 from tests.gateway.fleet import Fleet, hello
@@ -226,6 +227,31 @@ def test_a_model_is_unready_until_one_of_its_workers_is_ready():
     assert fleet.catalog.unready() == ["m"]
     fleet.beat(b"a", "ready")
     assert fleet.catalog.unready() == []
+
+
+def test_a_model_is_unready_while_all_its_workers_hang():
+    fleet = Fleet(workers=(WorkerConfig(id="a", model="m"), WorkerConfig(id="b", model="m")))
+    fleet.join("a", "b")
+    fleet.receive(b"a", Heartbeat(state="ready", step_age_s=31.0))
+    assert fleet.catalog.unready() == []
+    fleet.receive(b"b", Heartbeat(state="ready", step_age_s=31.0))
+    assert fleet.catalog.unready() == ["m"]
+    fleet.beat(b"b", "ready")
+    assert fleet.catalog.unready() == []
+
+
+def test_a_key_for_a_pattern_of_names_may_use_the_model_that_it_means():
+    fleet = Fleet()
+    fleet.join("a", model="m")
+    fleet.join("b", model="other")
+    fleet.catalog.rules = (ModelConfig(name="m", patterns=("claude-*",)),)
+    for rule in ("claude-*", "claude-x"):
+        key = ApiKey(name="k", secrets=(), created=now(), models=(rule,))
+        assert fleet.catalog.named("claude-x", key) == "m"
+        with pytest.raises(ClusterError, match="may not use"):
+            fleet.catalog.named("other", key)
+    with pytest.raises(ClusterError, match="may not use"):
+        fleet.catalog.named("claude-y", key)
 
 
 def test_slots_are_those_of_workers_that_are_there_and_of_those_to_come():
