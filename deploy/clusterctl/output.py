@@ -14,6 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from clusterctl.logs import Entry
+from clusterctl.memory_fit import size
+from clusterctl.model_store import StoredModel
 from clusterctl.progress import SERVES
 from clusterctl.status import AWAY, ClusterStatus, WorkerStatus
 from protocol.addresses import LOCAL
@@ -56,6 +58,18 @@ def show_entries_as_json(entries: Iterable[Entry]) -> None:
     for entry in entries:
         document = {**asdict(entry), "time": entry.time.astimezone()}
         click.echo(msgspec.json.encode(document).decode())
+
+
+def show_models(found: Iterable[StoredModel]) -> None:
+    """A table, and what is damaged beneath it."""
+    console, table, remarks = _console(), _table("model", "size", "state", "workers"), []
+    for each in found:
+        _row(table, each.name, size(each.bytes), each.state, ", ".join(each.workers))
+        if each.why:
+            remarks.append(f"{each.name}: {each.why}")
+    console.print(table)
+    for line in remarks:
+        console.print(Text(line))
 
 
 def show_status(status: ClusterStatus) -> None:

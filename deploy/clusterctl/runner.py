@@ -50,11 +50,18 @@ class Runner(ABC):
         Raises `RunnerTimeoutError` when it does not end within `limit_s` seconds.
         """
 
+    def command(self, argv: Sequence[str]) -> list[str]:
+        """The program of this machine that runs `argv` there: for whoever feeds it a stream."""
+        raise NotImplementedError(f"nothing can be streamed to {self.name}")
+
 
 class LocalRunner(Runner):
     """This machine."""
 
     name = "local"
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        return list(argv)
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", limit_s: float = LIMIT_S) -> Ended:
         try:

@@ -126,6 +126,11 @@ class SshRunner(Runner):
         options = [*ssh_options(self._home, self._target, known_hosts(self._home)), "-T"]
         return run_ssh(self._target, options, remote, stdin, limit_s)
 
+    def command(self, argv: Sequence[str]) -> list[str]:
+        options = [*ssh_options(self._home, self._target, known_hosts(self._home)), "-T"]
+        remote = shlex.join(["/usr/bin/env", "-i", f"PATH={self._search}", *argv])
+        return ["ssh", *options, *self._target.arguments(), "--", self._target.login, remote]
+
     def script(self, text: str, *arguments: str, limit_s: float = LIMIT_S) -> Ended:
         """Run the text as a shell script, which no process list shows."""
         return self.run(["/bin/sh", "-s", "--", *arguments], stdin=text.encode(), limit_s=limit_s)

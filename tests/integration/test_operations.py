@@ -16,9 +16,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.clusterctl.hub_double import hub_of
+from tests.clusterctl.test_model_commands import CONFIG
 from tests.integration.cluster import PATIENCE_S, chat, script, wait_for
 from tests.integration.load import Load
 from tests.integration.operating import CLUSTERCTL, Operator, operating, running
+from tests.protocol.test_model_folder import safetensors
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -255,22 +258,28 @@ def test_logs_follow_a_request_through_gateway_and_worker_and_over_rotation(oper
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_the_commands_in_the_documentation_work(operator):
+@pytest.mark.timeout(200)
+def test_the_commands_in_the_documentation_work(operator, tmp_path):
     operator.init("smol-1")
     operator.run("up", "--wait")
     text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     block = "".join(blocks).replace("~/.studiofleet", str(operator.home.path))
     block = block.replace("http://127.0.0.1:8000", operator.url())
+    block = block.replace("/Volumes/spare", str(tmp_path))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    result = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block],
-        env={**operator.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    config = {**CONFIG, "num_hidden_layers": 1}
+    files = {"config.json": json.dumps(config).encode(), "tokenizer.json": b"{}"}
+    with hub_of({**files, "model.safetensors": safetensors(8)}, "mlx-community/Qwen3-8B-4bit") as hub:
+        models = {"HF_ENDPOINT": hub.url, "STUDIOFLEET_MODELS": str(tmp_path / "models")}
+        result = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", block],
+            env={**operator.environ, **models, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
     assert result.returncode == 0, result.stderr
     operator.wait_state("smol-1", "ready")
     log = (operator.home.logs / "smol-1.log").read_text()

@@ -1,0 +1,44 @@
+"""Reading a whole model folder, to find what is not as it arrived."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from clusterctl.model_manifest import damages, model_files, read_manifest, taken, write_manifest
+from clusterctl.model_store import lock_of
+from clusterctl.operations import OperationError
+from clusterctl.transfers import Counter, shown
+from protocol.locks import locked
+from protocol.model_folder import open_folder
+
+
+def verify(folder: Path) -> bool:
+    """True when nobody knew how it arrived: it is recorded as it is. Raises `OperationError` naming files."""
+    with locked(lock_of(folder)):
+        manifest, counter = read_manifest(folder), Counter()
+        total = sum((folder / name).stat().st_size for name in model_files(folder))
+        try:
+            open_folder(folder)
+        except ValueError as error:
+            whole = str(error)
+        else:
+            whole = ""
+        if manifest is None and whole:
+            raise OperationError(whole)
+        with shown(f"reading {folder.name}", total, lambda: counter.done):
+            if manifest is None:
+                write_manifest(folder, taken(folder, counter))
+                return True
+            found = damages(folder, manifest, counter)
+        write_manifest(folder, msgspec.structs.replace(manifest, damaged=tuple(found)))
+    if found or whole:
+        cure = (
+            f"to fetch what is damaged: clusterctl model pull {manifest.source.removeprefix('hub ')}"
+            if manifest.revision
+            else "copy those files again"
+        )
+        lines = [f"{folder / name} {why}" for name, why in found.items()] or [whole]
+        raise OperationError("\n".join([f"{folder.name} is damaged; {cure}", *lines]))
+    return False
