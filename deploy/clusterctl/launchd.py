@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import plistlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -62,12 +62,19 @@ def session_domain(uid: int, user_home: PurePath) -> Domain:
 
 
 class Launchd(Backend):
-    """The jobs of one domain."""
+    """The jobs of one domain. What changes something is run behind `privileged`: `("sudo",)`."""
 
     kind = "launchd"
 
-    def __init__(self, runner: Runner, domain: Domain, pause: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        domain: Domain,
+        privileged: Sequence[str] = (),
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._runner = runner
+        self._privileged = tuple(privileged)
         self._domain = domain
         self._pause = pause
 
@@ -231,10 +238,12 @@ class Launchd(Backend):
     # --- programs --------------------------------------------------------------------------
 
     def _launchctl(self, *words: str) -> Ended:
-        return run(self._runner, "launchctl", *words)
+        """Looking needs no privilege."""
+        rights = () if words[0] == "print" else self._privileged
+        return run(self._runner, *rights, "launchctl", *words)
 
     def _must(self, *argv: str, stdin: bytes = b"") -> None:
-        ended = run(self._runner, *argv, stdin=stdin)
+        ended = run(self._runner, *self._privileged, *argv, stdin=stdin)
         if ended.code != 0:
             raise ServiceError(f"{self._domain.folder} cannot be changed: {ended.words}")
 

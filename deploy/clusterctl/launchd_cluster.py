@@ -1,7 +1,7 @@
 """The gateways and workers of a home as services of this machine's launchd, one each.
 
 Nothing of ours runs beside them: launchd starts them at boot and again when they fail, a worker parks
-itself. Daemons for root, who lets them run as the owner of the home; else agents of the session.
+itself. They are daemons, which run whoever is logged in, as the owner of the home; sudo makes them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from clusterctl.admin import observe_ready
 from clusterctl.bootunits import boot_environment, unit_name
 from clusterctl.control import ProcessView, Reply
-from clusterctl.launchd import Domain, Launchd, session_domain, system_domain
+from clusterctl.launchd import Launchd, system_domain
 from clusterctl.launchd_plist import exit_timeout_s
 from clusterctl.launching import command_of, settled_environment, specs_of
 from clusterctl.processes import describe_exit, last_lines, last_words
@@ -38,8 +38,8 @@ class LaunchdCluster:
         self._home = home
         self._config_file = config_file
         self._config = config
-        self._domain = _domain()
-        self._launchd = Launchd(LocalRunner(), self._domain)
+        self._domain = system_domain()
+        self._launchd = Launchd(LocalRunner(), self._domain, () if os.geteuid() == 0 else ("sudo",))
         self._name = unit_name(home.path, Home.from_environment({}).path)
 
     @property
@@ -50,8 +50,8 @@ class LaunchdCluster:
     def follow(self, environ: Mapping[str, str], *, retry: bool) -> None:
         """Have launchd run what is configured, and nothing else; with `retry`, what is down is started, too.
 
-        A running process goes on with what it has read. Raises `ServiceError` at the end, when all
-        others are done.
+        A running process goes on with what it has read, unless its property list changes. Raises
+        `ServiceError` at the end, when all others are done.
         """
         faults = []
         installed = self._installed()
@@ -166,13 +166,9 @@ class LaunchdCluster:
             log=self._home.log(spec.id),
             stop_s=exit_timeout_s(spec.drain_s),
             throttle_s=THROTTLE_S[spec.kind],
-            user=owner.pw_name if self._domain.is_system else "",
+            user=owner.pw_name,
             umask=0o077,
         )
-
-
-def _domain() -> Domain:
-    return system_domain() if os.geteuid() == 0 else session_domain(os.getuid(), Path("~").expanduser())
 
 
 def _phase(state: ServiceState, parked: str | None) -> Phase:

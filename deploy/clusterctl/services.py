@@ -45,19 +45,21 @@ class ServiceSpec:
     umask: int = 0o027
 
     def __post_init__(self) -> None:
-        """Raises `ValueError` for what no backend may be given."""
+        """Raises `ServiceRefusedError` for what no backend may be given."""
         if not LABEL.fullmatch(self.label):
-            raise ValueError(f"{self.label!r} is no label: letters, digits, dots and dashes")
+            raise ServiceRefusedError(f"{self.label!r} is no label: letters, digits, dots and dashes")
         for path in (PurePath(*self.argv[:1]), self.folder, self.log):
             if not path.is_absolute():
-                raise ValueError(f"{path} of {self.label} is not absolute")
+                raise ServiceRefusedError(f"{path} of {self.label} is not absolute")
         if self.stop_s < 1 or self.throttle_s < 1:
-            raise ValueError(f"{self.label}: the times of a service are whole seconds, at least one")
+            raise ServiceRefusedError(f"{self.label}: the times of a service are whole seconds, at least one")
         names = [name for name in self.environ if _SECRET_NAME.search(name)]
         words = [word for word in (*self.argv, *self.environ.values()) if _SECRET.search(word)]
         if names or words:
             what = names[0] if names else f"{words[0][:8]}…"
-            raise ValueError(f"{self.label}: {what} looks like a secret, which anybody could read there")
+            raise ServiceRefusedError(
+                f"{self.label}: {what} looks like a secret, which anybody could read there"
+            )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterctl.launchd_plist import KEY_TYPES, exit_timeout_s, launchd_plist
-from clusterctl.services import ServiceSpec
+from clusterctl.services import ServiceRefusedError, ServiceSpec
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "launchd"
 PREFIX = PurePosixPath("/opt/studiofleet")
@@ -116,7 +116,7 @@ def test_the_mask_of_files_is_decimal():
     ],
 )
 def test_a_secret_is_refused_and_not_shown(changed):
-    with pytest.raises(ValueError, match="looks like a secret") as error:
+    with pytest.raises(ServiceRefusedError, match="looks like a secret") as error:
         a_spec(**changed)
     assert "abcdefghijklmnop" not in str(error.value)
 
@@ -134,5 +134,5 @@ def test_a_secret_is_refused_and_not_shown(changed):
     ],
 )
 def test_what_launchd_would_not_take_is_refused(changed):
-    with pytest.raises(ValueError, match=r"no label|not absolute|at least one"):
+    with pytest.raises(ServiceRefusedError, match=r"no label|not absolute|at least one"):
         a_spec(**changed)

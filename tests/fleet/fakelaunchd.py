@@ -10,6 +10,7 @@ began_but         bootstrap starts the job, and exits with this code (5, 37)
 bootout_code      of a bootout that goes on (0 early, as a rule; 36)
 bootout_waits     bootout returns when the job is gone
 gui_session       false: no domain of a user (125)
+root_only         whoever does not come by the double of sudo may only look
 """
 
 from __future__ import annotations
@@ -360,6 +361,11 @@ def ask(folder: Path, words: list[str]) -> Answer:
 
 
 def launchctl(folder: Path, words: list[str]) -> int:
+    faults = folder / "faults.json"
+    root_only = faults.exists() and json.loads(faults.read_text()).get("root_only", False)
+    if root_only and words[0] != "print" and "BY_SUDO" not in os.environ:
+        sys.stderr.write(f"{words[0]} failed: 1: Operation not permitted\n")
+        return 1
     code, out, err = ask(folder, words)
     sys.stdout.write(out)
     sys.stderr.write(err)

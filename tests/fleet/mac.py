@@ -26,8 +26,9 @@ class Mac(LocalRunner):
         self.domain = Domain("system", folder / "Library" / "LaunchDaemons")
         self.environ = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
         source = f"#!{sys.executable} -IS\n" + Path(fakelaunchd.__file__).read_text()
-        for name in ("launchctl", "plutil"):
-            (folder / name).write_text(source)
+        sudo = '#!/bin/sh\nBY_SUDO=yes exec "$@"\n'
+        for name, text in (("launchctl", source), ("plutil", source), ("sudo", sudo)):
+            (folder / name).write_text(text)
             (folder / name).chmod(0o755)
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", limit_s: float = LIMIT_S) -> Ended:

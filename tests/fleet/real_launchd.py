@@ -19,7 +19,13 @@ from clusterctl.runner import LocalRunner
 from clusterctl.services import ServiceSpec
 
 LABEL = "studiofleet.test.dummy"
-PROGRAM = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0))\nwhile True: time.sleep(0.1)"
+PROGRAM = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("minds signals", flush=True)
+while True:
+    time.sleep(0.1)
+"""
 LIMIT_S = 60.0
 
 
@@ -46,9 +52,12 @@ def main() -> None:
         assert (state.exit_timeout_s, state.spawn_type) == (45, "interactive")
         assert not launchd.install(spec), "installed twice it is not unchanged"
 
+        log = folder / "dummy.log"
+        until(lambda: "minds" in log.read_text(), "it to mind signals")
         os.kill(state.pid or 0, 9)
         until(lambda: launchd.state(LABEL).pid not in (None, state.pid), "another process after kill -9")
         sys.stdout.write(f"after kill -9: {launchd.state(LABEL)}\n")
+        until(lambda: log.read_text().count("minds") == 2, "the new one to mind signals")
 
         LocalRunner().run(["launchctl", "kill", "SIGTERM", f"system/{LABEL}"])
         until(lambda: not launchd.state(LABEL).running, "the process to end")
