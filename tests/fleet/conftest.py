@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 
 from protocol.addresses import Home
-from protocol.folders import private_folder
+from protocol.folders import leave_socket_folder, private_folder
 from tests.fleet.sshd import Machine, machine
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
+def home(tmp_path: Path) -> Iterator[Home]:
     """Of whoever operates the fleet."""
     home = Home(tmp_path / "home")
     for folder in (home.path, home.run, home.keys, home.logs):
         private_folder(folder)
-    return home
+    yield home
+    leave_socket_folder(home)
 
 
 @pytest.fixture(scope="module")
