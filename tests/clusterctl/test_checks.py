@@ -257,6 +257,18 @@ def test_a_cluster_that_is_down_is_told_once():
     assert [finding.id for finding in examine(facts)] == ["supervisor.down"]
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        lambda: replace(at_home(cut_off={"w-1": (NO_ROUTE,)})(), machine=Machine(system="Linux")),
+        at_home(cut_off={"w-1": (NO_ROUTE,)}, reached=()),
+    ],
+    ids=["on Linux", "nobody reaches it"],
+)
+def test_only_on_a_mac_that_reaches_the_gateway_otherwise_it_is_privacy(facts: Callable[[], Facts]):
+    assert [finding.id for finding in examine(facts())] == ["worker.cut-off"]
+
+
 def test_the_worst_comes_first_and_only_errors_are_errors():
     facts = at_home(leftovers=("w-9",), outdated=("w-1",), parked={"w-2": "why"})()
     findings = examine(facts)
