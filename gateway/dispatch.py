@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from gateway.affinity import key_of
+from gateway.affinity import beginning_of
 from gateway.breaker import Breakers
 from gateway.catalog import Catalog
-from gateway.flight import Flight, Outlet, Transport
+from gateway.flight import Flight, Outlet, Placed, Transport
 from gateway.flights import Flights
 from gateway.orders import Orders
 from gateway.placement import Choice, Placement, best
@@ -94,14 +94,18 @@ class Dispatcher:
         self._count += 1
         deadline = now + (math.inf if request.time_left_s is None else request.time_left_s)
         request = msgspec.structs.replace(request, model=model)
-        flight = Flight(self._count, request, model, outlet, size, deadline, affinity=key_of(request))
+        affinity = beginning_of(request, size)
+        flight = Flight(self._count, request, model, outlet, size, deadline, affinity=affinity)
         self._budget.request(now)
         self.flights.add(flight)
         if further:
             self.waiting.exempt(flight, now, returns=False)
         try:
-            if self.waiting.head(model) is not None or not self._place(flight, now):
+            if self.waiting.head(model) is not None:
                 self._wait(flight, now)
+                self._pump(model, now)
+            else:
+                self._place_or_wait(flight, now)
         except ClusterError:
             self.flights.take_out(request.request_id)
             raise
@@ -151,6 +155,7 @@ class Dispatcher:
                 pass
             case Started():
                 flight.prompt_tokens = message.prompt_tokens
+                self._placement.begun(flight, worker, message)
                 flight.outlet.started(worker, message)
             case Rejected():
                 self._rejected(flight, worker, message, now)
@@ -277,14 +282,14 @@ class Dispatcher:
 
     # --- moves ---
 
-    def _place(self, flight: Flight, now: float) -> bool:
+    def _place(self, flight: Flight, now: float) -> Placed:
         placed = self._placement.place(flight, now)
-        if placed:
+        if placed is Placed.SENT:
             self.waiting.sent(flight)
         return placed
 
     def _place_or_wait(self, flight: Flight, now: float) -> None:
-        if not self._place(flight, now):
+        if self._place(flight, now) is not Placed.SENT:
             self._wait(flight, now)
 
     def _wait(self, flight: Flight, now: float) -> None:
@@ -342,13 +347,22 @@ class Dispatcher:
             self._pump(model, now)
 
     def _pump(self, model: str, now: float) -> None:
-        while (ticket := self.waiting.head(model)) is not None:
+        while self._place_next(model, now):
+            pass
+
+    def _place_next(self, model: str, now: float) -> bool:
+        """Send the next in line, or one behind it while it waits for a certain worker."""
+        for ticket in self.waiting.first(model):
             flight = self.flights[ticket.request_id]
             if self._catalog.is_hopeless(model, now):
                 self.waiting.leave(flight)
                 self._guarded(flight, now, self._wait)
-            elif self._place(flight, now):
+                return True
+            placed = self._place(flight, now)
+            if placed is Placed.SENT:
                 self.waiting.leave(flight)
-            else:
-                flight.tried.clear()
-                return
+                return True
+            flight.tried.clear()
+            if placed is Placed.NOWHERE:
+                return False
+        return False

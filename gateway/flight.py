@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from gateway.affinity import Beginning
 from gateway.queue import Ticket
 from gateway.registry import WorkerView
 from protocol.api_keys import PRIORITIES
@@ -24,6 +25,16 @@ class Sent(Enum):
     """Its pipe is full."""
     LOST = "lost"
     """There is no such peer any more."""
+
+
+class Placed(Enum):
+    """What became of the search for a worker."""
+
+    SENT = "sent"
+    WAITS = "waits"
+    """There are places, but one of its own workers is worth waiting for."""
+    NOWHERE = "nowhere"
+    """There is no place for it, and hardly for others."""
 
 
 class Transport(Protocol):
@@ -58,7 +69,7 @@ class Flight:
     attempt: int = 0
     confirmed: bool = False
     sent_at: float = math.inf
-    affinity: bytes | None = None
+    affinity: Beginning | None = None
     """What its prompt begins with; requests of one key go to the same workers."""
     emitted: array[int] = field(default_factory=lambda: array("q"))
     """The tokens of all that came: another worker can go on from there."""

@@ -6,32 +6,50 @@ import logging
 import math
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from gateway import affinity, routing
+from gateway.affinity import Beginning
 from gateway.breaker import Breakers
-from gateway.flight import Flight, Sent, Transport
+from gateway.finds import Finds
+from gateway.flight import Flight, Placed, Sent, Transport
 from gateway.registry import Registry, WorkerView
 from gateway.stall import hangs
 from protocol.config import ClusterConfig
-from protocol.messages import Abort
+from protocol.messages import Abort, Started
 
 logger = logging.getLogger(__name__)
 
-Choice = Callable[
-    [bytes | None, Sequence[WorkerView], Sequence[WorkerView], random.Random], WorkerView | None
-]
-"""Of a key of affinity, all replicas, and those of them that may be asked now: the one to ask."""
+_LEAST_GAIN = 0.5
+"""A beginning that most workers know is no reason to go to certain ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is known of a request when a worker is chosen for it."""
+
+    beginning: Beginning | None = None
+    waited_s: float = 0.0
+    gain: float = 1.0
+    """The share of such requests whose beginning is found at its own workers and not elsewhere."""
+
+
+Choice = Callable[[Wanted, Sequence[WorkerView], Sequence[WorkerView], random.Random], WorkerView | None]
+"""Of what is known of a request, all sound replicas, and those of them that may be asked now: the one to
+ask; None: rather wait."""
 
 
 def best(
-    key: bytes | None, ready: Sequence[WorkerView], free: Sequence[WorkerView], rng: random.Random
+    wanted: Wanted, sound: Sequence[WorkerView], free: Sequence[WorkerView], rng: random.Random
 ) -> WorkerView | None:
-    """The cheapest of those whose caches may know the key; without one, of a few."""
-    if key is not None and len(free) > 1:
-        free = affinity.best(affinity.ranked(key, ready), free)
-    return routing.cheapest(free, rng)
+    """One whose cache may know the beginning; without one, the cheapest of a few."""
+    beginning = wanted.beginning
+    if beginning is None or wanted.gain < _LEAST_GAIN:
+        return routing.cheapest(free, rng)
+    order = affinity.ranked(beginning.key, sound)
+    return affinity.best(beginning, order, free, waited_s=wanted.waited_s, gain=wanted.gain)
 
 
 class Placement:
@@ -54,29 +72,50 @@ class Placement:
         self._breakers = breakers
         self._transport = transport
         self._rng = rng
+        self._finds = Finds()
         self._unsent_aborts: list[tuple[bytes, str]] = []
 
-    def place(self, flight: Flight, now: float) -> bool:
+    def place(self, flight: Flight, now: float) -> Placed:
         """Send the request to the best worker that takes it off our hands."""
         while len(flight.tried) < self._routing.busy_tries:
-            worker = self.choose(flight, now)
+            sound = self._sound(flight, now)
+            free = routing.candidates(sound, now, tried=flight.tried, suspect_s=self._suspect_s)
+            if not free:
+                return Placed.NOWHERE
+            worker = self._choice(self._wanted(flight, now), sound, free, self._rng)
             if worker is None:
-                return False
+                return Placed.WAITS
             flight.tried.add(worker.worker_id)
             if self._send(flight, worker, now):
-                return True
-        return False
+                return Placed.SENT
+        return Placed.NOWHERE
 
-    def choose(self, flight: Flight, now: float) -> WorkerView | None:
-        """The worker that it would be sent to."""
+    def _sound(self, flight: Flight, now: float) -> list[WorkerView]:
+        """Workers that could serve it, whether or not they have a place."""
         stall_s = self._routing.stall_s
         serving = routing.replicas(self._registry.views(), flight.model)
         ready = [view for view in serving if not hangs(view, stall_s)]
         if flight.began:
             ready = [view for view in ready if view.card.can_resume]
-        sound = self._breakers.sound(ready, now)
-        free = routing.candidates(sound, now, tried=flight.tried, suspect_s=self._suspect_s)
-        return self._choice(flight.affinity, ready, free, self._rng)
+        return self._breakers.sound(ready, now)
+
+    def _wanted(self, flight: Flight, now: float) -> Wanted:
+        """Who was at a worker does not wait for a certain one, nor anybody where nothing was found yet."""
+        if flight.affinity is None:
+            return Wanted()
+        came = now if flight.ticket is None else flight.ticket.since
+        patient = not flight.attempt and self._finds.any_of(flight.model)
+        gain = 1.0 - self._finds.elsewhere(flight.affinity.key)
+        return Wanted(flight.affinity, now - came if patient else math.inf, gain)
+
+    def begun(self, flight: Flight, worker: WorkerView, message: Started) -> None:
+        """Learn whether its beginning was found where it was sent."""
+        if flight.affinity is None or flight.attempt:
+            return
+        key = flight.affinity.key
+        serving = routing.replicas(self._registry.views(), flight.model)
+        found = 0 < message.prompt_tokens <= 2 * message.cached_tokens
+        self._finds.learn(flight.model, key, home=affinity.is_home(key, worker, serving), found=found)
 
     def _send(self, flight: Flight, worker: WorkerView, now: float) -> bool:
         left = None if math.isinf(flight.deadline) else max(0.0, flight.deadline - now)

@@ -6,6 +6,7 @@ The line stands here and not in the workers, so that whichever worker is free fi
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 import random
 from collections import Counter
@@ -69,6 +70,11 @@ class Line:
         if self._returning:
             return self._returning[0]
         return min((lane[0] for lane in self._lanes.values()), key=self._rank, default=None)
+
+    def first(self, count: int) -> list[Ticket]:
+        """The head and those behind it, who follow by keys: at most so many."""
+        lanes = sorted(self._lanes.values(), key=lambda lane: self._rank(lane[0]))
+        return list(itertools.islice(itertools.chain(self._returning, *lanes), count))
 
     def _rank(self, ticket: Ticket) -> tuple[int, float, int]:
         hastens = self._seen_at is not None and ticket.hastens_at <= self.clock(self._seen_at)

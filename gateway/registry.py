@@ -79,6 +79,17 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
         return self.load.running + self.load.waiting + self.unconfirmed
 
     @property
+    def has_slot(self) -> bool:
+        """A place at which a request need not wait."""
+        return self.taken < self.capacity.max_num_seqs
+
+    @property
+    def prefill_s(self) -> float:
+        """What it has to compute of prompts, in seconds; 0 where its speed is not known."""
+        rate = self.prefill_tokens_per_s
+        return self.load.prefill_tokens / rate if rate else 0.0
+
+    @property
     def is_ready(self) -> bool:
         return bool(self.connection) and self.state == WorkerState.READY
 

@@ -23,10 +23,9 @@ def drain_cost(view: WorkerView, unmeasured_s: float = FIRST_SERVICE_S) -> float
 
     A worker that has served nothing yet is taken to need `unmeasured_s` for a request.
     """
-    prefill = view.load.prefill_tokens / view.prefill_tokens_per_s if view.prefill_tokens_per_s else 0.0
     service_s = unmeasured_s if view.measured_s is None else view.measured_s
     batches = (view.taken + 1) / view.capacity.max_num_seqs
-    return prefill + batches * service_s + _memory_cost(view)
+    return view.prefill_s + batches * service_s + _memory_cost(view)
 
 
 def _memory_cost(view: WorkerView) -> float:
@@ -59,7 +58,7 @@ def cheapest(found: Sequence[WorkerView], rng: random.Random) -> WorkerView | No
 
     Those with a free slot come first, however slow: who waits in a worker cannot be sent elsewhere.
     """
-    slots = [view for view in found if view.taken < view.capacity.max_num_seqs] or found
+    slots = [view for view in found if view.has_slot] or found
     sample = rng.sample(slots, min(_SAMPLES, len(slots)))
     measured = [view.measured_s for view in sample if view.measured_s is not None]
     # A new worker is taken to be as fast as the fastest: else nobody would ever try it.

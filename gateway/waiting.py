@@ -14,6 +14,8 @@ from protocol.config import QueueConfig
 from protocol.errors import ClusterError, ErrorCode
 from protocol.values import Usage
 
+_LOOKED_AT = 16
+
 
 class WaitingRoom:
     """Owns the lines. A flight that stands in one has its ticket there."""
@@ -40,6 +42,10 @@ class WaitingRoom:
 
     def head(self, model: str) -> queue.Ticket | None:
         return self._line(model).head
+
+    def first(self, model: str) -> list[queue.Ticket]:
+        """The head, and who may pass it while it waits for a certain worker."""
+        return self._line(model).first(_LOOKED_AT)
 
     def enter(self, flight: Flight, now: float) -> list[tuple[str, ClusterError]]:
         """Let it wait: at the end of its key's requests, or where it stood before.

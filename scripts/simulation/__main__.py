@@ -30,10 +30,11 @@ def main() -> int:
         requests += sum(outcome.requests for outcomes in results.values() for outcome in outcomes)
         lines = report.verdict(table, results)
         print(f"\n## {table.title}\n")
-        print("\n".join([*report.markdown(table, results), "", *(f"- {line}" for line in lines)]))
-        failures += [line for line in lines if line.startswith("FAIL")] + report.violations(results)
         if options.plots is not None:
             _plot(options.plots / f"{name}.svg", table, results)
+            print(f"![{table.plotted.name}]({options.plots.name}/{name}.svg)\n")
+        print("\n".join([*report.markdown(table, results), "", *(f"- {line}" for line in lines)]))
+        failures += [line for line in lines if line.startswith("FAIL")] + report.violations(results)
     seconds = time.process_time() - begun
     print(f"\n{requests} requests in {seconds:.0f} s of CPU, {requests / seconds:.0f} a second")
     print("\n".join(failures) or "everything held that must hold")

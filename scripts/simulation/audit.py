@@ -9,6 +9,7 @@ import bisect
 import math
 from dataclasses import dataclass, field
 
+from gateway.affinity import LONGEST_PATIENCE_S
 from gateway.registry import FIRST_SERVICE_S
 from scripts.simulation.traffic import Request
 
@@ -16,6 +17,8 @@ DEAD_S = 10.5
 """A worker that died gets nothing later: silence is noticed after 10 s, and looked for ten times a second."""
 _BUDGET_WINDOW_S, _BUDGET_SHARE, _BUDGET_FLOOR = 10.0, 0.1, 30.0
 _MOST_VIOLATIONS = 20
+_PASSING = 1000
+"""So many requests at most leave while one is passed."""
 GATEWAY_LOST = "gateway_lost"
 LEFT = "left"
 
@@ -60,7 +63,7 @@ class Audit:
         self.rejected = 0
         self._queue_timeout_s = queue_timeout_s
         self._longest_s = FIRST_SERVICE_S
-        self._first_sends: dict[tuple[str, str], int] = {}
+        self._first_sends: dict[str, list[tuple[float, int]]] = {}
         self._budgets: dict[str, _Budget] = {}
         self._dead_since: dict[str, float] = {}
         self._at_fault: set[str] = set()
@@ -78,7 +81,7 @@ class Audit:
         """It leaves a gateway for a worker; `resumed` tokens are there already."""
         if math.isnan(record.sent_at):
             record.sent_at = now
-            self._check_order(record, gateway)
+            self._check_order(record, gateway, now)
             self._check_wait(record, now)
         record.sends += 1
         if resumed != record.tokens:
@@ -107,13 +110,16 @@ class Audit:
         if math.isnan(record.sent_at):
             self._check_wait(record, now)
 
-    def _check_order(self, record: Record, gateway: str) -> None:
-        """First come, first served within a key of a client; those of a simulation have one."""
+    def _check_order(self, record: Record, gateway: str, now: float) -> None:
+        """First come, first served, as clients of a simulation have one key; but one whose beginning a worker
+        may know waits for that worker for a while, and may be passed meanwhile."""
         number = record.request.number
-        last = self._first_sends.get((gateway, ""), -1)
-        if number < last:
-            self.wrong(f"{record.request_id} leaves {gateway} after request {last}, which came later")
-        self._first_sends[gateway, ""] = max(last, number)
+        sends = self._first_sends.setdefault(gateway, [])
+        later = next(((at, other) for at, other in reversed(sends[-_PASSING:]) if other > number), None)
+        sends.append((now, number))
+        may_be_passed_s = LONGEST_PATIENCE_S if record.request.key else 0.0
+        if later is not None and later[0] - record.asked_at > may_be_passed_s:
+            self.wrong(f"{record.request_id} leaves {gateway} after request {later[1]}, which came later")
 
     def _check_wait(self, record: Record, now: float) -> None:
         limit_s = max(self._queue_timeout_s, 2 * self._longest_s) + 0.5
@@ -160,7 +166,7 @@ class Audit:
     # --- gateways ---
 
     def queued(self, gateway: str, waiting: int, limit: int) -> None:
-        """So many wait that a line may refuse."""
+        """So many wait that a line may refuse: whom a worker sent back is not refused."""
         if waiting > limit:
             self.wrong(f"{waiting} wait in {gateway}, which has room for {limit}")
 

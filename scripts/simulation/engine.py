@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -43,8 +44,8 @@ class Job:
     """Tokens of the whole answer."""
     resumed: int = 0
     """So many of them another worker made."""
-    left: float = 0.0
-    """Prompt tokens that are still to be computed."""
+    left: float = math.nan
+    """Prompt tokens that are still to be computed; not a number until its prompt is read."""
     ends: float = 0.0
     """On the batch's own scale of tokens; 0 until the prompt is computed."""
     gone: bool = False
@@ -53,22 +54,24 @@ class Job:
 
 
 class Engine:
-    """Owns slots, batch and prefill. `entered` gives the tokens to compute for one that got a slot."""
+    """Owns slots, batch and prefill. `entered` is told of one that got a slot, `begun` gives the tokens to
+    compute for one whose prompt is the next to be read: then, as in ours, its cache is looked at."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         clock: Clock,
         speed: Speed,
         slots: int,
         *,
-        entered: Callable[[Job], int],
+        entered: Callable[[Job], None],
+        begun: Callable[[Job], int],
         computed: Callable[[Job], None],
         done: Callable[[Job], None],
     ) -> None:
         self._clock = clock
         self._speed = speed
         self._slots = slots
-        self._entered, self._computed, self._done = entered, computed, done
+        self._entered, self._begun, self._computed, self._done = entered, begun, computed, done
         self._waiting: deque[Job] = deque()
         self._prefilling: deque[Job] = deque()
         self._decoding: list[tuple[float, int, Job]] = []
@@ -83,9 +86,10 @@ class Engine:
 
     @property
     def pending(self) -> int:
-        """Prompt tokens still to be computed of those that have a slot."""
+        """Prompt tokens still to be computed of the one that is read."""
         self._advance()
-        return int(sum(job.left for job in self._prefilling))
+        reads = self._prefilling and not math.isnan(self._prefilling[0].left)
+        return int(self._prefilling[0].left) if reads else 0
 
     def add(self, job: Job) -> None:
         self._advance()
@@ -146,8 +150,10 @@ class Engine:
     def _fill(self) -> None:
         while self._waiting and self._batch + len(self._prefilling) < self._slots:
             job = self._waiting.popleft()
-            job.left = self._entered(job)
+            self._entered(job)
             self._prefilling.append(job)
+        if self._prefilling and math.isnan(self._prefilling[0].left):
+            self._prefilling[0].left = self._begun(self._prefilling[0])
 
     def _plan_next(self) -> None:
         self._planned = next(self._plan)

@@ -16,7 +16,7 @@ from gateway.registry import Registry, WorkerView
 from protocol.config import ClusterConfig
 from protocol.errors import ClusterError
 from protocol.messages import Delta, Finished, GatewayMessage, Generate, Heartbeat, Started, WorkerMessage
-from protocol.values import SamplingParams
+from protocol.values import ChatMessage, SamplingParams
 from scripts.simulation.audit import GATEWAY_LOST, LEFT, Audit, Record
 from scripts.simulation.clock import Clock
 from scripts.simulation.link import Link
@@ -110,7 +110,7 @@ class Gateway:
             model=MODEL,
             sampling=_SAMPLING,
             seed=0,
-            prompt="",
+            messages=(ChatMessage(role="user", content=asked.talk),),
             cache_key=asked.key,
         )
         outlet = Outlet(record, self._audit, self._clock)
@@ -172,7 +172,9 @@ class Gateway:
         for view in self.registry.views():
             if self.dispatcher.breakers.state(view, now) is not BreakerState.CLOSED:
                 self._audit.breaker_open(self.name, view.worker_id)
-        flights = [f for f in self.dispatcher.flights if not f.connection and f.attempt == 0]
+        flights = [
+            f for f in self.dispatcher.flights if not f.connection and not self._book[f.request_id].sends
+        ]
         limit = queue.max_requests(self._config.queue, self.catalog.slots(MODEL))
         self._audit.queued(self.name, len(flights), limit)
 

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from gateway import placement
-from gateway.placement import Choice
+from gateway.placement import Choice, Wanted
 from gateway.registry import WorkerView
 
 Seen = Mapping[str, int]
@@ -22,7 +22,7 @@ def _share(view: WorkerView) -> float:
 
 def _random(_seen: Seen) -> Choice:
     def choose(
-        _key: bytes | None, _ready: Sequence[WorkerView], free: Sequence[WorkerView], rng: random.Random
+        _wanted: Wanted, _ready: Sequence[WorkerView], free: Sequence[WorkerView], rng: random.Random
     ) -> WorkerView | None:
         return rng.choice(free) if free else None
 
@@ -33,7 +33,7 @@ def _round_robin(_seen: Seen) -> Choice:
     turn = 0
 
     def choose(
-        _key: bytes | None, ready: Sequence[WorkerView], free: Sequence[WorkerView], _rng: random.Random
+        _wanted: Wanted, ready: Sequence[WorkerView], free: Sequence[WorkerView], _rng: random.Random
     ) -> WorkerView | None:
         nonlocal turn
         if not free:
@@ -51,7 +51,7 @@ def _best_of(samples: int | None, cost: Callable[[WorkerView], float]) -> Choice
     """The cheapest of so many (None: of all), equals by chance."""
 
     def choose(
-        _key: bytes | None, _ready: Sequence[WorkerView], free: Sequence[WorkerView], rng: random.Random
+        _wanted: Wanted, _ready: Sequence[WorkerView], free: Sequence[WorkerView], rng: random.Random
     ) -> WorkerView | None:
         sample = rng.sample(free, min(samples or len(free), len(free)))
         return min(sample, key=cost, default=None)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from protocol.errors import ErrorCode
-from protocol.messages import Accepted, Delta, Deltas, Failed, Finished, Generate, Rejected
+from protocol.messages import Accepted, Delta, Deltas, Failed, Finished, Generate, Rejected, Started
 from protocol.states import WorkerState
 from protocol.values import Capacity, Load, Usage
 from scripts.simulation.audit import Audit, Record
@@ -65,7 +65,13 @@ class Service:
         self._admission = Admission(self.capacity)
         self._cache = PrefixCache(make.cache)
         self.engine = Engine(
-            clock, make.speed, make.slots, entered=self._entered, computed=self._computed, done=self._done
+            clock,
+            make.speed,
+            make.slots,
+            entered=self._entered,
+            begun=self._begun,
+            computed=self._computed,
+            done=self._done,
         )
 
     def __len__(self) -> int:
@@ -131,15 +137,27 @@ class Service:
 
     # --- what the engine does ---
 
-    def _entered(self, job: Job) -> int:
-        """It got a slot. Returns the tokens to compute."""
+    def _entered(self, job: Job) -> None:
+        """It got a slot."""
         record = self._held[job.key].record
-        asked = record.request
         if math.isnan(record.entered_at):
             record.entered_at = self._clock.now
+
+    def _begun(self, job: Job) -> int:
+        """Its prompt is read now. Returns the tokens to compute."""
+        held = self._held[job.key]
+        record, asked = held.record, held.record.request
         record.cached = min(asked.shared, self._cache.find(asked.key)) if asked.key else 0
         tokens = asked.prompt + job.resumed
         self._admission.started(job.key, tokens)
+        held.link.up(
+            Started(
+                request_id=record.request_id,
+                attempt=held.attempt,
+                prompt_tokens=tokens,
+                cached_tokens=record.cached,
+            )
+        )
         return max(1, tokens - record.cached)
 
     def _computed(self, job: Job) -> None:

@@ -39,6 +39,8 @@ class Table:
     measures: tuple[Measure, ...] = (WAIT, FIRST, REFUSED, BUSY)
     policies: tuple[str, ...] = ("random", "round robin", "least-loaded", P2C, OURS)
     plotted: Measure = WAIT
+    least_hits: float = 0.0
+    """The share of returning beginnings that ours has to find."""
 
 
 _STALE = Make(beat_s=2.0)
@@ -50,6 +52,10 @@ _TALKS = Scenario(Traffic(40, turns=5, spread=0.5), make=Make(cache=40_000))
 
 def _fast(workers: int, gateways: int, per_s: float, count: int) -> Scenario:
     return Scenario(Traffic(per_s, count=count), workers=workers, gateways=gateways)
+
+
+def _mixed(per_s: float, prefixes: int, alike: float = 1.0) -> Scenario:
+    return Scenario(Traffic(per_s, prefixes=prefixes, alike=alike))
 
 
 TABLES: Mapping[str, Table] = {
@@ -92,12 +98,24 @@ TABLES: Mapping[str, Table] = {
         },
         (WAIT, FIRST, HITS, REFUSED, BUSY),
         plotted=HITS,
+        least_hits=0.9,
+    ),
+    "mixes": Table(
+        "Mixes: beginnings that are few, many, or not in each prompt; 16 workers, 4 gateways",
+        {
+            "1 for all, 85 req/s": _mixed(85, 1),
+            "4 for all, 85 req/s": _mixed(85, 4),
+            "64 for a half, 60 req/s": _mixed(60, 64, 0.5),
+            "512 for all, 25 req/s": _mixed(25, 512),
+        },
+        (WAIT, FIRST, HITS, REFUSED, BUSY),
     ),
     "talks": Table(
         "Conversations of five turns: 16 workers, 4 gateways",
         {"40 req/s": _TALKS, "40 req/s, 2 s": replace(_TALKS, make=replace(_TALKS.make, beat_s=2.0))},
         (WAIT, FIRST, HITS, REFUSED, BUSY),
         plotted=HITS,
+        least_hits=0.9,
     ),
     "overload": Table(
         "Overload: 16 workers, 4 gateways",
@@ -124,7 +142,7 @@ TABLES: Mapping[str, Table] = {
         },
     ),
     "faults": Table(
-        "Accidents: 16 workers, 4 gateways, 85 req/s",
+        "Accidents: 16 workers, 4 gateways, 70 req/s",
         {
             "accidents": replace(
                 _MIXED,

@@ -32,6 +32,8 @@ class Traffic:
     prefixes: int = 0
     """So many beginnings that prompts share, the k-th k^-0.9 times as often as the first."""
     prefix: int = 1000
+    alike: float = 1.0
+    """The share of the prompts that have one of them."""
     turns: int = 0
     """Conversations of so many turns instead: each begins with all that was said before."""
     leaving: float = 0.0
@@ -59,6 +61,11 @@ class Request:
     """That beginning came before."""
     leaves_at: float = math.inf
 
+    @property
+    def talk(self) -> str:
+        """What only the turns of one conversation have in common."""
+        return self.key if self.key.startswith(TALK) else str(self.number)
+
 
 def draw(traffic: Traffic, gateways: int, seed: int) -> list[Request]:
     """All requests in the order of their arrival."""
@@ -83,7 +90,7 @@ def _single(traffic: Traffic, rng: random.Random) -> Iterator[_Drawn]:
     for _ in range(traffic.count):
         at += rng.expovariate(traffic.per_s)
         own, answer = _length(traffic.prompt, 0.5, rng), _length(traffic.answer, traffic.spread, rng)
-        if not traffic.prefixes:
+        if not traffic.prefixes or (traffic.alike < 1 and rng.random() >= traffic.alike):
             yield at, own, answer, "", 0, False
             continue
         key = f"prefix {rng.choices(range(traffic.prefixes), cum_weights=weights)[0]}"

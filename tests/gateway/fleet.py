@@ -125,6 +125,7 @@ class Fleet:
         further: bool = False,
         tenant: str = "",
         priority: str = "normal",
+        cache_key: str = "",
     ) -> Outlet:
         outlet = Outlet()
         request = Generate(
@@ -136,6 +137,7 @@ class Fleet:
             time_left_s=time_left_s,
             tenant=tenant,
             priority=priority,
+            cache_key=cache_key,
         )
         self.dispatcher.submit(request, outlet, size, self.now, waits=waits, further=further)
         return outlet

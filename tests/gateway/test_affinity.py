@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.affinity import HEAD_BYTES, best, key_of, ranked
+from gateway.affinity import HEAD_BYTES, Beginning, beginning_of, best, is_home, key_of, ranked
 from gateway.registry import WorkerView
 from protocol.messages import Generate
 from protocol.values import ChatMessage, ContentPart, SamplingParams, ToolSpec
@@ -94,9 +94,71 @@ def test_who_leaves_moves_only_its_own_keys():
         assert after == [worker_id for worker_id in before if worker_id != gone]
 
 
-def test_the_first_two_are_chosen_from_and_the_rest_one_by_one():
-    ranking = FLEET[:4]
-    assert best(ranking, FLEET[:4]) == FLEET[:2]
-    assert best(ranking, FLEET[1:4]) == FLEET[1:2]
-    assert best(ranking, FLEET[2:4]) == FLEET[2:3]
-    assert best(ranking, []) == []
+A, B, C, D = FLEET[:4]
+WANTED = Beginning(b"k", tokens=1000)
+
+
+def chosen(free: list[WorkerView], wanted: Beginning = WANTED, **known: float) -> WorkerView | None:
+    return best(wanted, FLEET[:4], free, **({"waited_s": 9.0, "gain": 1.0} | known))
+
+
+def test_of_the_first_two_each_conversation_has_its_own_and_the_rest_follow_one_by_one():
+    assert chosen([A, B, C, D]) == A
+    assert chosen([A, B, C, D], Beginning(b"k", second=True)) == B
+    assert chosen([B, C, D]) == B
+    assert chosen([D, C]) == C
+    assert chosen([]) is None
+
+
+@pytest.mark.parametrize(
+    ("load", "found"),
+    [
+        ({"running": 1}, "own"),
+        ({"running": 2}, "other"),
+        ({"prefill_tokens": 200}, "own"),
+        ({"prefill_tokens": 300}, "other"),
+    ],
+)
+def test_a_conversation_keeps_to_its_worker_unless_it_would_wait_there(load: dict[str, int], found: str):
+    own = view("own", places=1, load=load, prefill_tokens_per_s=1000.0)
+    other = view("other", places=1, prefill_tokens_per_s=1000.0)
+    answer = best(WANTED, [own, other], [own, other], waited_s=0.0, gain=1.0)
+    assert answer is not None
+    assert answer.worker_id == found
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "gain", "rate", "goes"),
+    [
+        (0.0, 1.0, 1000.0, False),
+        (1.9, 1.0, 1000.0, False),
+        (2.0, 1.0, 1000.0, True),  # twice what computing takes
+        (1.0, 0.5, 1000.0, True),  # half of them are found there, too
+        (4.9, 1.0, 10.0, False),
+        (5.0, 1.0, 10.0, True),
+        (0.0, 1.0, 0.0, True),  # who knows how long computing takes
+    ],
+)
+def test_one_of_the_first_two_is_waited_for_as_long_as_computing_elsewhere_is_worth(
+    waited_s: float, gain: float, rate: float, goes: bool
+):
+    third = view("third", prefill_tokens_per_s=rate)
+    assert best(WANTED, [A, B, third], [third], waited_s=waited_s, gain=gain) == (third if goes else None)
+
+
+def test_all_turns_of_a_conversation_prefer_one_worker_and_conversations_are_spread():
+    first = [beginning_of(asked(LONG, f"question {n}"), 400) for n in range(200)]
+    later = [beginning_of(asked(LONG, f"question {n}", "An answer.", "And?"), 800) for n in range(200)]
+    assert all(one and two and one.second == two.second for one, two in zip(first, later, strict=True))
+    assert 70 < sum(one.second for one in first if one) < 130
+    assert {one.tokens for one in first if one} == {100}
+    assert beginning_of(asked("Hello.", "You."), 10) is None
+
+
+def test_the_first_two_of_an_order_are_its_own():
+    key = key_of(asked(LONG))
+    assert key is not None
+    ids = order(key)
+    assert [v.worker_id for v in FLEET if is_home(key, v, FLEET)] == [
+        v.worker_id for v in FLEET if v.worker_id in ids[:2]
+    ]

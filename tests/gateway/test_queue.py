@@ -46,6 +46,17 @@ def test_first_come_first_served_and_who_returns_stands_where_it_stood():
     assert served(line) == [1, 2, 3, 4]
 
 
+def test_behind_the_head_keys_follow_one_another_and_who_returns_stands_before_all():
+    line = line_of(
+        *(ticket(n, tenant="a") for n in (1, 2, 3)), ticket(4, tenant="b"), ticket(5, returns=True)
+    )
+    line.accounts.charge("a")
+    assert [one.number for one in line.first(9)] == [5, 4, 1, 2, 3]
+    assert [one.number for one in line.first(2)] == [5, 4]
+    assert line.first(1) == [line.head]
+    assert Line().first(3) == []
+
+
 def test_keys_take_turns_whatever_one_of_them_holds():
     greedy = [ticket(number, tenant="greedy") for number in range(1, 6)]
     line = line_of(*greedy, ticket(6, tenant="a"), ticket(7, tenant="b"), ticket(8, tenant="a"))

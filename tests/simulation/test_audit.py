@@ -51,6 +51,14 @@ def in_order(audit: Audit, *numbers: int) -> None:
         audit.sent(record(number), "gw", "w", 0, 1.0)
 
 
+def passed(audit: Audit, *, seconds: float, key: str = "k") -> None:
+    """The second leaves so long after the first came, and before it."""
+    first = Record(Request(1, at=0.0, gateway=0, prompt=10, answer=2, key=key), "r1")
+    first.asked_at = 0.0
+    audit.sent(record(2), "gw", "w", 0, seconds)
+    audit.sent(first, "gw", "w", 0, seconds + 1)
+
+
 def told(audit: Audit, *ids: int) -> None:
     audit.told(record(), ids)
 
@@ -76,6 +84,7 @@ WELL: dict[str, Callable[[Audit], object]] = {
     "a whole life": lambda audit: served(audit, record()),
     "taken over": lambda audit: taken_over(audit, 1),
     "in order": lambda audit: in_order(audit, 1, 3),
+    "passed while it waits for its own worker": lambda audit: passed(audit, seconds=4.9),
     "few retries": lambda audit: retried(audit, 30),
     "found dead": lambda audit: sent_after_death(audit, 10.0),
     "back again": back_again,
@@ -103,6 +112,8 @@ WRONG: dict[str, tuple[Callable[[Audit], object], str]] = {
     "a worker believed alive": (lambda audit: audit.sees("gw", "w", 0, None), "sees 0 requests"),
     "something left": (lambda audit: audit.at_rest("gw", "requests", 1), "left with 1 requests"),
     "another order": (lambda audit: in_order(audit, 3, 1), "after request 3"),
+    "passed for too long": (lambda audit: passed(audit, seconds=5.1), "after request 2"),
+    "passed though it has no own worker": (lambda audit: passed(audit, seconds=1, key=""), "after request 2"),
     "starved": (lambda audit: audit.sent(record(), "gw", "w", 0, 61.0), "waited 61.0 s"),
     "starved in line": (lambda audit: audit.ended(record(), "queue_timeout", 61.0), "waited 61.0 s"),
     "a line too long": (lambda audit: audit.queued("gw", 17, 16), "17 wait"),

@@ -18,7 +18,8 @@ class Bench:
             self.clock,
             Speed(decode=10.0, prefill=100.0),
             slots=2,
-            entered=lambda _job: 100,
+            entered=lambda _job: None,
+            begun=lambda _job: 100,
             computed=lambda _job: None,
             done=self._done,
         )

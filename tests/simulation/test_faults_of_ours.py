@@ -75,7 +75,7 @@ def test_a_line_without_an_end(monkeypatch):
 
 
 def test_a_line_that_serves_the_last_first(monkeypatch):
-    monkeypatch.setattr(Line, "head", property(lambda self: max(self.all(), default=None)))
+    monkeypatch.setattr(Line, "first", lambda self, count: sorted(self.all(), reverse=True)[:count])
     assert "which came later" in found(BUSY)
 
 

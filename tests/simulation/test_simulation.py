@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from scripts.simulation.plots import Bar, bars
 from scripts.simulation.policies import OURS, P2C, POLICIES
 from scripts.simulation.scenario import Faults, Scenario
 from scripts.simulation.service import Make
-from scripts.simulation.tables import TABLES, Table
+from scripts.simulation.tables import HITS, TABLES, Table
 from scripts.simulation.traffic import Traffic, draw
 
 EVERYTHING = Scenario(
@@ -61,11 +62,30 @@ def test_prefixes_are_found_where_chance_does_not_find_them():
     assert chance < 0.6
 
 
+def test_a_conversation_stays_where_its_turns_are_known():
+    talks = Scenario(
+        Traffic(20, count=600, turns=5), workers=8, gateways=2, make=Make(cache=40_000, beat_s=2.0)
+    )
+    ours, chance = (simulate(talks, policy, 1).hits for policy in (OURS, "random"))
+    assert ours >= 0.9
+    assert chance < 2 / 8
+
+
+def test_what_all_share_binds_nobody_to_two_workers():
+    shared = Scenario(Traffic(80, count=1200, prefixes=1))
+    ours, other = (simulate(shared, policy, 1) for policy in (OURS, P2C))
+    assert ours.wait_p99 <= 1.05 * other.wait_p99
+    assert ours.refused == 0
+
+
 def test_a_report_names_what_fails():
     table = Table("", {"small": STALE}, policies=("random", P2C, OURS))
     bad, good = (simulate(Scenario(Traffic(rate, count=600)), OURS, 1) for rate in (1000, 10))
     results = {("small", "random"): [good], ("small", P2C): [good], ("small", OURS): [bad]}
     assert report.verdict(table, results)[0].startswith("FAIL small")
+    finding = replace(table, measures=(HITS,), least_hits=0.9)
+    results["small", OURS] = [replace(good, hits=0.8)]
+    assert report.verdict(finding, results)[0].startswith("FAIL small")
     results["small", OURS] = [good]
     assert report.verdict(table, results)[0].startswith("small: wait p99 1.00")
     assert len(report.markdown(table, results)) == 2 + 3
