@@ -23,7 +23,7 @@ _LOOK_S = 0.5
 _ASK_THERE_S = 3.0
 
 
-def add(home: Home, path: Path, entry: dict[str, Any], say: Say) -> tuple[bool, str]:
+def add(home: Home, path: Path, entry: dict[str, Any], say: Say, *, force_memory: bool) -> tuple[bool, str]:
     """Have the worker run on its node; whether that changed anything, and the worker's id.
 
     Raises what `node_workers.place` does, and `EditError`; then nothing is changed.
@@ -37,7 +37,14 @@ def add(home: Home, path: Path, entry: dict[str, Any], say: Say) -> tuple[bool, 
             return False, worker.id
         config = parse(changed)
         node_workers.refuse_unreachable(config)
-        node_workers.place(home, node, config, worker.id, lambda line: say(f"{worker.id}: {line}"))
+        node_workers.place(
+            home,
+            node,
+            config,
+            worker.id,
+            lambda line: say(f"{worker.id}: {line}"),
+            force_memory=force_memory,
+        )
         whole = {"id": worker.id, **entry}
         configfile.change_config(path, lambda text: edits.add_worker(text, whole)[0])
     operations.follow_config(home, path)

@@ -12,13 +12,16 @@ from typing import Any
 import msgspec
 import tomlkit
 
+from clusterctl.model_sizes import ENGINES
 from clusterctl.nodes import Node, installed_version
 from clusterctl.operations import OperationError, RefusedError, Say
+from clusterctl.options import Exit
 from clusterctl.runner import Ended, RunnerTimeoutError
 from clusterctl.ssh import HostUnreachableError
 from clusterctl.wire_keys import public_key
 from protocol.addresses import LOCAL, Home, is_loopback, is_tcp, tcp_host
 from protocol.config import ClusterConfig, GatewayConfig, WorkerConfig
+from protocol.models import is_hub_id
 from protocol.wire_keys import allow, is_key
 
 _HEAD = "# Written by clusterctl of the machine that operates this cluster; changes here are lost.\n"
@@ -113,14 +116,24 @@ def follow(node: Node, version: str, config: ClusterConfig) -> None:
     _must(node, node.clusterctl(version, [command]), f"clusterctl {command}")
 
 
-def place(home: Home, node: Node, config: ClusterConfig, worker_id: str, done: Callable[[str], None]) -> None:
+def place(
+    home: Home,
+    node: Node,
+    config: ClusterConfig,
+    worker_id: str,
+    done: Callable[[str], None],
+    *,
+    force_memory: bool = False,
+) -> None:
     """Start a worker of the configuration there. Raises `OperationError`; then it is not there.
 
-    `done` is told of each step.
+    `done` is told of each step. `force_memory`: whether or not it fits into the machine's memory.
     """
     version = installed_version(node)
     worker = config.worker_named(worker_id)
     _refuse_no_model(node, worker)
+    if not force_memory:
+        _refuse_no_room(node, version, worker)
     for gateway in config.all_gateways:
         _refuse_no_way(node, version, _dialled(gateway))
     done("the gateways are reached from there")
@@ -197,8 +210,32 @@ def _secret_of(node: Node, worker_id: str) -> PurePosixPath:
 
 
 def _refuse_no_model(node: Node, worker: WorkerConfig) -> None:
-    if worker.model.startswith("/") and node.runner.run(["test", "-d", worker.model]).code != 0:
-        raise RefusedError(f"there is no folder {worker.model} on {node.name}; copy the model there")
+    """Raises `RefusedError`."""
+    pulled = worker.engine in ENGINES and is_hub_id(worker.model)
+    folder = str(node.prefix / "models" / worker.model) if pulled else worker.model
+    if folder.startswith("/") and node.runner.run(["test", "-d", folder]).code != 0:
+        raise RefusedError(
+            f"there is no folder {folder} on {node.name}; copy the model there: clusterctl model push"
+            f" {worker.model} {node.name}"
+        )
+
+
+def _refuse_no_room(node: Node, version: str, worker: WorkerConfig) -> None:
+    """Asks the machine's own clusterctl, which knows its memory and its workers. Raises `RefusedError`."""
+    if worker.engine not in ENGINES:
+        return
+    words = ["--model", worker.model, "--engine", worker.engine, "--max-num-seqs", str(worker.slots)]
+    words += ["--prefix-cache-mb", str(worker.prefix_cache_mb)]
+    for option, value in (("--max-model-len", worker.max_model_len), ("--kv-tokens", worker.kv_tokens)):
+        words += [] if value is None else [option, str(value)]
+    if node.runner.run(["test", "-f", str(node.config_file)]).code == 0:
+        words += ["--config", str(node.config_file)]
+    ended = node.clusterctl(version, ["model", "fit", *words])
+    if ended.code == Exit.REFUSED:
+        raise RefusedError(
+            f"{worker.id} does not fit into the memory of {node.name} (--force-memory goes on):\n"
+            f"{(ended.out or ended.err).strip()}"
+        )
 
 
 def _refuse_no_way(node: Node, version: str, listen: str) -> None:

@@ -94,7 +94,7 @@ def add_worker(
     elif no_start:
         raise click.UsageError("a worker of another machine is started there: leave out --no-start")
     else:
-        changed, worker_id = node_placing.add(home, path, entry, output.say)
+        changed, worker_id = node_placing.add(home, path, entry, output.say, force_memory=forced)
         following = f"is starting on {entry['node']}"
     config = read_config(path)
     if changed:
