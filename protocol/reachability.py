@@ -41,8 +41,8 @@ _WORDS = {
     ),
     "EHOSTUNREACH": (
         "there is no way to that host. On macOS, when other programs reach it: local-network privacy refuses"
-        " this process, from which a LaunchDaemon is exempt (clusterctl boot show --daemon). Else the"
-        " machine is off, or the address is wrong"
+        ' this process, from which a LaunchDaemon is exempt (supervisor = "launchd", or clusterctl boot show'
+        " --daemon). Else the machine is off, or the address is wrong"
     ),
     "ENETUNREACH": "this machine has no network that leads there; check its cable or Wi-Fi, and its routes",
     "EHOSTDOWN": "the machine is off or asleep, or the address is wrong",

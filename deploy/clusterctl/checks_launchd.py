@@ -84,11 +84,9 @@ def _agents(facts: Facts) -> Iterator[Found]:
     for job in _jobs(facts):
         if job.domain != "system":
             yield Found(
-                f"{job.label} is an agent: it starts when somebody logs in, ends at the log-out, and may"
-                " not reach"
-                " other machines of the network (macOS 15 and later)",
-                'have root install daemons instead: sudo clusterctl up where supervisor = "launchd", else'
-                " clusterctl boot show --daemon",
+                f"{job.label} is an agent: it starts when somebody logs in, ends at the log-out, and may not"
+                " reach other machines of the network (macOS 15 and later)",
+                'use daemons instead: supervisor = "launchd" in cluster.toml, or: clusterctl boot show --daemon',
             )
 
 

@@ -113,7 +113,7 @@ def _privacy(facts: Facts) -> Iterator[Found]:
                     f"worker {worker} meets {_met(reach.met, reach.number)} at {reach.endpoint}, which this"
                     " program reaches: the signature of local-network privacy, which refuses agents and what"
                     " is started from a terminal of an application",
-                    "run it as a daemon, which is exempt: clusterctl boot show --daemon",
+                    'run it as a daemon, which is exempt: supervisor = "launchd", or clusterctl boot show --daemon',
                 )
 
 

@@ -115,7 +115,7 @@ def test_a_cluster_lives_under_launchd(mac, operator):
 
 def test_doctor_finds_jobs_that_run_under_older_lists(mac, operator):
     for tool in TOOLS.iterdir():
-        if tool.name != "launchctl":
+        if not (mac.folder / tool.name).exists():
             (mac.folder / tool.name).symlink_to(tool)
     operator.run("up", "--wait")
     assert "nothing is wrong" in operator.run("doctor")
