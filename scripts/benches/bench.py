@@ -14,6 +14,7 @@ from pathlib import Path
 import bench_batching
 import bench_decode
 import bench_gateway
+import bench_overload
 import bench_peers
 import bench_prefix
 import bench_profile
@@ -24,6 +25,7 @@ BENCHES = {
     "gateway": bench_gateway,
     "batching": bench_batching,
     "decode": bench_decode,
+    "overload": bench_overload,
     "peers": bench_peers,
     "prefix": bench_prefix,
     "profile": bench_profile,

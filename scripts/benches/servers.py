@@ -23,9 +23,6 @@ id = "gw"
 http = "127.0.0.1:0"
 [log]
 level = "warning"
-[[workers]]
-id = "w"
-{engine}
 """
 
 
@@ -67,36 +64,48 @@ def processes() -> Iterator[Processes]:
 
 
 class Cluster:
-    """A gateway and one worker."""
+    """A gateway and one worker, or several alike."""
 
     def __init__(
         self,
         folder: Path,
-        engine: str,
+        engine: str | Sequence[str],
         owned: Processes,
         *,
         gateway_cores: set[int] | None = None,
         worker_cores: set[int] | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        """`engine`: lines of the worker's table; `environ`: for both. Returns when it is ready."""
+        """`engine`: lines of the worker's table, or of each worker's; `environ`: for all.
+
+        Returns when it is ready.
+        """
         home = folder / "home"
         home.mkdir(mode=0o700, parents=True)
         config = home / "cluster.toml"
-        config.write_text(CONFIG.format(engine=engine))
+        engines = [engine] if isinstance(engine, str) else engine
+        tables = {f"w-{number}": lines for number, lines in enumerate(engines, 1)}
+        config.write_text(CONFIG + "".join(f'[[workers]]\nid = "{i}"\n{t}\n' for i, t in tables.items()))
         environ = {"STUDIOFLEET_HOME": str(home), **(environ or {})}
 
         def command(kind: str, process_id: str) -> list[str]:
             return [sys.executable, "-P", "-m", kind, "--config", str(config), "--id", process_id]
 
         self.gateway = owned.start(command("gateway", "gw"), gateway_cores, environ, cwd=home)
-        self.worker = owned.start(command("worker", "w"), worker_cores, environ, cwd=home)
+        self.workers = [
+            owned.start(command("worker", each), worker_cores, environ, cwd=home) for each in tables
+        ]
+        self.worker = self.workers[0]
         self.url = wait_for_text(home / "run" / "gw.url", self.gateway)
         deadline = time.monotonic() + PATIENCE_S
-        while httpx.get(self.url + "/health/ready").status_code != 200:
-            if time.monotonic() > deadline or self.worker.poll() is not None:
+        while not self._is_ready():
+            if time.monotonic() > deadline or any(worker.poll() is not None for worker in self.workers):
                 raise SystemExit("the worker does not become ready")
             time.sleep(0.05)
+
+    def _is_ready(self) -> bool:
+        state = httpx.get(self.url + "/admin/state").json()
+        return all(worker["state"] == "ready" for worker in state["workers"])
 
 
 def wait_for_text(path: Path, process: subprocess.Popen[bytes]) -> str:
