@@ -79,6 +79,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         cluster_config = read_config(options.config)
         gateway = cluster_config.gateway_named(options.id)
+        if options.check:
+            Tls.of(gateway)
+            Doors(home, gateway, cluster_config.auth)
+            shared_storage(cluster_config.limits)
+            return ExitCode.OK
         logs.set_up(cluster_config.log, gateway.id, home.log(gateway.id))
         logging.getLogger("uvicorn").setLevel(logging.ERROR)
         tls = Tls.of(gateway)
@@ -101,6 +106,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="cluster-gateway", description="Serve one gateway of the cluster.")
     parser.add_argument("--config", type=Path, required=True, help="the cluster.toml")
     parser.add_argument("--id", required=True, help="the id of a gateway in it")
+    parser.add_argument("--check", action="store_true", help="only say whether its files let it start")
     return parser.parse_args(arguments)
 
 

@@ -107,7 +107,7 @@ def undrain(process_id: str, config_file: Path | None) -> None:
         "clusterctl restart smol-1 --wait",
         "clusterctl restart gw-1",
         failed="no supervisor runs, or with --wait: it never serves",
-        refused="there is no such process",
+        refused="there is no such process, or a gateway could not start again with its files",
         also=["130 interrupted: it goes on restarting"],
     )
 )

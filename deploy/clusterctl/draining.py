@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +11,11 @@ from pathlib import Path
 from clusterctl.admin import ActionError, WorkerView, act, ask_model, read_states
 from clusterctl.control import ProcessView, Request
 from clusterctl.launchd_cluster import LaunchdCluster
+from clusterctl.launching import gateway_check
 from clusterctl.operations import (
     POLL_S,
     OperationError,
+    RefusedError,
     Say,
     asked,
     read_status,
@@ -91,6 +95,8 @@ def restart(
     process = next((p for p in reply.processes if p.id == process_id), None)
     if process is None:
         raise OperationError(f"{process_id} is configured, but was not started yet; run: clusterctl up")
+    if process.kind == Kind.GATEWAY and process.phase == Phase.RUNNING:
+        _refuse_what_would_not_start(home, config_file, process_id)
     told = _tell_to_restart(home, config, process, timeout_s)
     if config.supervisor == "launchd":
         if not told:
@@ -106,6 +112,18 @@ def restart(
     if answer.error:
         raise OperationError(answer.error)
     return process.pid
+
+
+def _refuse_what_would_not_start(home: Home, config_file: Path, gateway_id: str) -> None:
+    """A gateway that serves is not ended for one that cannot. Raises `RefusedError`."""
+    environ = {**os.environ, "STUDIOFLEET_HOME": str(home.path)}
+    command = gateway_check(gateway_id, config_file)
+    checked = subprocess.run(
+        command, env=environ, capture_output=True, text=True, timeout=_ASK_S, check=False
+    )
+    if checked.returncode:
+        why = (checked.stderr.strip() or "it gives no reason").splitlines()[-1]
+        raise RefusedError(f"{gateway_id} would not start again, so the old one goes on serving: {why}")
 
 
 def _tell_to_restart(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
 import click
 
 from clusterctl import keyring, output
-from clusterctl.options import json_option, reported, taught
+from clusterctl.options import json_option, places, reported, taught
 from protocol.addresses import Home
 from protocol.api_keys import PRIORITIES, KeyFile, new_secret, now, read_api_keys
+from protocol.config_errors import ConfigError
+from protocol.configfile import read_config
 
 _ONCE = "this is the only time that it is shown; gateways of this home take it from now on"
 
@@ -51,6 +55,7 @@ def create(expires: str | None, **given: Any) -> None:
     file = keyring.change_keys(_home(), lambda keys: keyring.with_key(keys, wanted, secret, moment))
     click.echo(key)
     output.say(_ONCE)
+    _tell_what_is_unknown(wanted.get("models", ()))
     if len(file.keys) == 1:
         output.say("it is the first: requests without a key are refused now")
 
@@ -101,6 +106,13 @@ def rotate(name: str, overlap: str | None) -> None:
     keyring.change_keys(_home(), lambda keys: keyring.with_new_secret(keys, name, secret, until, moment))
     click.echo(key)
     output.say(_ONCE)
+
+
+def _tell_what_is_unknown(models: Iterable[str]) -> None:
+    with contextlib.suppress(ConfigError):  # keys can be made before there is a configuration
+        unknown = keyring.unknown_models(models, read_config(places(None)[1]))
+        if unknown:
+            output.say(f"note: no configured model has the name {', '.join(unknown)}; see: clusterctl list")
 
 
 def _tell_what_is_left(home: Home, file: KeyFile) -> None:

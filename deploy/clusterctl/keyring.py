@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from clusterctl.configfile import write_whole
 from clusterctl.edits import EditError
 from protocol.addresses import Home
 from protocol.api_keys import ApiKey, KeyFile, Secret, read_api_keys
+from protocol.config import ClusterConfig
 from protocol.folders import private_folder
 from protocol.locks import folder_locked
 
@@ -30,7 +32,7 @@ def change_keys(home: Home, change: Callable[[Keys], Keys]) -> KeyFile:
     with folder_locked(home.keys):
         file = KeyFile(keys=change((read_api_keys(home) or KeyFile()).keys))
         text = msgspec.json.format(msgspec.json.encode(file), indent=2).decode() + "\n"
-        write_whole(home.api_keys, text, 0o600)
+        write_whole(home.api_keys.resolve(), text, 0o600)  # a symbolic link stays one
         return file
 
 
@@ -46,6 +48,17 @@ def with_key(keys: Keys, wanted: dict[str, Any], secret: Secret, now: datetime) 
             f"there is a key {key.name!r} already; choose another name, or: clusterctl keys rotate {key.name}"
         )
     return (*keys, key)
+
+
+def unknown_models(wanted: Iterable[str], config: ClusterConfig) -> list[str]:
+    """Those of the names and patterns that mean no model of the configuration."""
+    names = {name for worker in config.workers for name in (worker.name, *worker.aliases)}
+    names.update(name for rule in config.models for name in (rule.name, *rule.aliases, *rule.patterns))
+    return [
+        each
+        for each in wanted
+        if not any(fnmatchcase(name, each) or fnmatchcase(each, name) for name in names)
+    ]
 
 
 def without_key(keys: Keys, name: str) -> Keys:

@@ -39,6 +39,12 @@ def command_of(spec: Spec, config_file: Path) -> list[str]:
     return [sys.executable, "-P", "-m", spec.kind.value, "--config", str(config_file), "--id", spec.id]
 
 
+def gateway_check(gateway_id: str, config_file: Path) -> list[str]:
+    """The command that only says whether a gateway of that id could start: 0, or why not."""
+    python = [sys.executable, "-P", "-m", Kind.GATEWAY.value]
+    return [*python, "--config", str(config_file), "--id", gateway_id, "--check"]
+
+
 def settled_environment(environ: Mapping[str, str], folder: Path, home: Home) -> dict[str, str]:
     """`environ` with its paths made absolute from `folder`, so that it means the same elsewhere."""
     settled = dict(environ)

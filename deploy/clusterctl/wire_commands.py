@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import click
@@ -10,6 +11,7 @@ from clusterctl import output, wire_keys
 from clusterctl.commands import complete_ids
 from clusterctl.operations import RefusedError
 from clusterctl.options import config_option, json_option, places, reported, taught
+from protocol.config_errors import ConfigError
 from protocol.configfile import read_config
 from protocol.wire_keys import allow, is_id, is_key, pin_gateway_key
 
@@ -83,11 +85,17 @@ def revoke(process_id: str) -> None:
 @reported
 def pin(process_id: str, key: str) -> None:
     """On a worker's machine: the workers connect to that gateway only if it has that public key."""
-    home, _path = places(None)
+    home, path = places(None)
     _refuse_no_id(process_id)
     _refuse_no_key(key)
     pin_gateway_key(home, process_id, key)
     click.echo(f"workers that are started from now on expect this key of {process_id}")
+    with contextlib.suppress(ConfigError):  # which may come later
+        gateways = [gateway.id for gateway in read_config(path).all_gateways]
+        if process_id not in gateways:
+            output.say(
+                f"note: no configured gateway has the id {process_id}; there are: {', '.join(gateways)}"
+            )
 
 
 @worker_key.command("list", epilog=taught("clusterctl worker-key list --json", refused="no configuration"))

@@ -10,10 +10,20 @@ from click.testing import CliRunner
 
 from clusterctl.cli import cli
 from clusterctl.edits import EditError
-from clusterctl.keyring import Keys, expiry, span, with_key, with_new_secret, without_key
+from clusterctl.keyring import (
+    Keys,
+    change_keys,
+    expiry,
+    span,
+    unknown_models,
+    with_key,
+    with_new_secret,
+    without_key,
+)
 from protocol.addresses import Home
 from protocol.api_keys import KeyRing, new_secret, read_api_keys
 from protocol.api_keys import now as time_now
+from protocol.config import parse
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -139,3 +149,38 @@ def test_what_is_wrong_is_refused_and_changes_nothing(home):
     assert home.api_keys.read_text() == before
     home.api_keys.write_text("{")
     assert "put an older copy" in run("create", "bob", code=3).output
+
+
+def test_a_file_of_keys_that_is_a_link_stays_one(tmp_path):
+    home = Home(tmp_path / "home")
+    home.keys.mkdir(parents=True, mode=0o700)
+    home.path.chmod(0o700)
+    elsewhere = tmp_path / "elsewhere.json"
+    elsewhere.write_text('{"version": 1, "keys": []}')
+    elsewhere.chmod(0o600)
+    home.api_keys.symlink_to(elsewhere)
+    change_keys(home, lambda _keys: keys("alice"))
+    assert home.api_keys.is_symlink()
+    assert '"alice"' in elsewhere.read_text()
+
+
+def test_models_that_nobody_serves_are_told():
+    config = parse(
+        'version = 1\n[gateway]\nid = "g"\nhttp = "127.0.0.1:0"\n'
+        '[[workers]]\nid = "w"\nmodel = "qwen3"\nengine = "fake"\naliases = ["default"]\n'
+        '[[models]]\nname = "qwen3"\naliases = ["mine"]\npatterns = ["claude-*"]\n'
+    )
+    known = ["qwen3", "default", "mine", "claude-*", "claude-x", "qwen*"]
+    assert unknown_models([*known, "nosuch", "gpt-*"], config) == ["nosuch", "gpt-*"]
+
+
+def test_a_key_for_a_model_that_is_not_configured_is_made_with_a_note(tmp_path):
+    environ = {"STUDIOFLEET_HOME": str(tmp_path / "home")}
+    run = CliRunner()
+    assert run.invoke(cli, ["init", "--workers", "0"], env=environ).exit_code == 0
+    made = run.invoke(cli, ["keys", "create", "alice", "--model", "nosuch"], env=environ)
+    assert made.exit_code == 0
+    assert "no configured model has the name nosuch" in made.stderr
+    pinned = run.invoke(cli, ["worker-key", "pin", "nosuch", "a" * 40], env=environ)
+    assert pinned.exit_code == 0
+    assert "no configured gateway has the id nosuch" in pinned.stderr

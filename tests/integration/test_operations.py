@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.certificates import certificate
 from tests.clusterctl.hub_double import hub_of
 from tests.clusterctl.test_model_commands import CONFIG
 from tests.integration.cluster import PATIENCE_S, chat, script, wait_for
@@ -49,6 +50,27 @@ def test_a_restart_of_the_only_worker_under_load_loses_nothing(operator):
     worker = operator.worker("fake-1")
     assert worker["pid"] != before
     assert (worker["restarts"], worker["last_error"], worker["last_exit"]) == (2, None, 75)
+
+
+def test_a_gateway_that_would_not_start_again_is_not_ended(operator, tmp_path):
+    operator.init()
+    cert, key = certificate(tmp_path, "gw")
+    config = operator.home.config
+    text = config.read_text().replace('id = "gw-1"', f'id = "gw-1"\ntls_cert = "{cert}"\ntls_key = "{key}"')
+    config.write_text(text)
+    operator.run("up", "--wait")
+    pid = operator.status()["gateways"][0]["pid"]
+    key.chmod(0o644)
+    assert "the old one goes on serving: " in (told := operator.run("restart", "gw-1", code=3))
+    assert f"chmod 600 {key}" in told
+    key.chmod(0o600)
+    operator.home.api_keys.write_text("{")
+    operator.home.api_keys.chmod(0o600)
+    assert "is no file of API keys" in operator.run("restart", "gw-1", code=3)
+    assert operator.status()["gateways"][0]["pid"] == pid
+    operator.home.api_keys.unlink()
+    operator.run("restart", "gw-1", "--wait")
+    assert operator.status()["gateways"][0]["pid"] != pid
 
 
 def test_restarts_of_both_workers_one_after_the_other_under_load_lose_nothing(operator):
