@@ -23,8 +23,7 @@ def _process_class(facts: Facts) -> Iterator[Found]:
         if job.loaded.spawn_type and job.loaded.spawn_type != "interactive":
             yield Found(
                 f"launchd runs {job.label} as {job.loaded.spawn_type!r}: processor and GPU are throttled,"
-                " up to"
-                " eight times slower",
+                " up to eight times slower",
                 f"set ProcessType to Interactive in its property list. {_reload(job)}",
             )
 
@@ -37,15 +36,13 @@ def _exit_timeout(facts: Facts) -> Iterator[Found]:
         if job.exit_timeout_s is None:
             yield Found(
                 f"the property list of {job.label} names no ExitTimeOut: launchd kills it {loaded} s after"
-                " it is"
-                " told to end, in the middle of requests",
+                " it is told to end, in the middle of requests",
                 f"{_ANEW}. {_reload(job)}",
             )
         elif loaded != job.exit_timeout_s:
             yield Found(
                 f"launchd has loaded {job.label} with an exit time-out of {loaded} s, and its property"
-                " list has"
-                f" {job.exit_timeout_s} s: it runs under an older list",
+                f" list has {job.exit_timeout_s} s: it runs under an older list",
                 _reload(job),
             )
 
@@ -56,8 +53,7 @@ def _throttle(facts: Facts) -> Iterator[Found]:
         if loaded is not None and job.throttle_s is not None and loaded != job.throttle_s:
             yield Found(
                 f"launchd has loaded {job.label} with a minimum runtime of {loaded} s, and its property"
-                " list has"
-                f" {job.throttle_s} s: it runs under an older list",
+                f" list has {job.throttle_s} s: it runs under an older list",
                 _reload(job),
             )
 
@@ -86,7 +82,7 @@ def _agents(facts: Facts) -> Iterator[Found]:
             yield Found(
                 f"{job.label} is an agent: it starts when somebody logs in, ends at the log-out, and may not"
                 " reach other machines of the network (macOS 15 and later)",
-                'use daemons instead: supervisor = "launchd" in cluster.toml, or: clusterctl boot show --daemon',
+                'use daemons instead: supervisor = "launchd", or clusterctl boot show --daemon',
             )
 
 

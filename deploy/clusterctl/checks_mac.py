@@ -67,8 +67,7 @@ def _filevault(facts: Facts) -> Iterator[Found]:
             yield Found(
                 "FileVault is on: after a restart nothing of ours starts until somebody unlocks the disk",
                 "sudo fdesetup disable; or restart with sudo fdesetup authrestart; macOS 26 also unlocks"
-                " over ssh"
-                " with a password",
+                " over ssh with a password",
             )
 
 
@@ -91,8 +90,7 @@ def _firewall(facts: Facts) -> Iterator[Found]:
             tool = "/usr/libexec/ApplicationFirewall/socketfilterfw"
             yield Found(
                 "the application firewall is on, and does not let in what comes for this Python: other"
-                " machines"
-                " do not reach the gateway",
+                " machines do not reach the gateway",
                 f"sudo {tool} --add PYTHON; sudo {tool} --unblockapp PYTHON, with the path of the Python that"
                 " runs it (scripts/install shows it)",
             )
@@ -120,8 +118,7 @@ def _wired_leak(facts: Facts) -> Iterator[Found]:
         if mac.wired_bytes + need > memory.ceiling and mac.wired_bytes > memory.ceiling // 4:
             yield Found(
                 f"{size(mac.wired_bytes)} are wired although no worker of ours runs: a killed process"
-                " leaves its"
-                f" model's memory wired; {size(need)} more do not fit",
+                f" leaves its model's memory wired; {size(need)} more do not fit",
                 "end other programs that use the GPU; if it stays wired, restart this Mac",
             )
 
@@ -132,8 +129,7 @@ def _panics(facts: Facts) -> Iterator[Found]:
             yield Found(
                 f"macOS has panicked in the last three days: {', '.join(mac.panics)}",
                 "read the reports in /Library/Logs/DiagnosticReports; when they name IOGPU or watchdogd,"
-                " give the"
-                " workers less memory (memory_limit_mb, kv_tokens, max_num_seqs)",
+                " give the workers less memory (memory_limit_mb, kv_tokens, max_num_seqs)",
             )
 
 
@@ -145,8 +141,7 @@ def _protected_folders(facts: Facts) -> Iterator[Found]:
         if any(model.path.is_relative_to(folder) for folder in protected):
             yield Found(
                 f"worker {model.worker}: {model.path} lies where macOS lets jobs of launchd read nothing,"
-                " without"
-                " asking anybody, although it works in a terminal",
+                " without asking anybody, although it works in a terminal",
                 "move the model to a folder of the internal disk that is not one of those, such as"
                 " /opt/studiofleet/models",
             )

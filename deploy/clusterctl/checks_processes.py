@@ -42,8 +42,7 @@ def _strays(facts: Facts) -> Iterator[Found]:
     for pid, process_id in sorted(facts.home.strays.items()):
         yield Found(
             f"{process_id} runs (pid {pid}) and no supervisor knows of it: its files were removed, or"
-            " somebody"
-            " started it by hand",
+            " somebody started it by hand",
             f"let a supervisor take it over: clusterctl up; or end it: kill {pid}",
         )
 
@@ -113,7 +112,7 @@ def _privacy(facts: Facts) -> Iterator[Found]:
                     f"worker {worker} meets {_met(reach.met, reach.number)} at {reach.endpoint}, which this"
                     " program reaches: the signature of local-network privacy, which refuses agents and what"
                     " is started from a terminal of an application",
-                    'run it as a daemon, which is exempt: supervisor = "launchd", or clusterctl boot show --daemon',
+                    'run it as a daemon: supervisor = "launchd", or clusterctl boot show --daemon',
                 )
 
 
@@ -128,8 +127,7 @@ def _clocks(facts: Facts) -> Iterator[Found]:
             than = "ahead of" if clock.ahead_s > 0 else "behind"
             yield Found(
                 f"the clock of the gateway {clock.gateway} is {abs(clock.ahead_s):.0f} s {than} this"
-                " machine's:"
-                " certificates and keys are over at other times, and logs cannot be put together",
+                " machine's: certificates and keys are over at other times, and logs cannot be put together",
                 "set both by the network: sudo sntp -sS time.apple.com on a Mac, timedatectl set-ntp true"
                 " on Linux",
             )
