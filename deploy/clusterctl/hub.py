@@ -22,7 +22,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 from huggingface_hub.file_download import http_get
-from huggingface_hub.utils._headers import build_hf_headers
+from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # as it is documented
 from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from clusterctl.operations import OperationError, RefusedError

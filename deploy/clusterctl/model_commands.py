@@ -135,7 +135,7 @@ def verify(name: str) -> None:
 def remove(name: str, config_file: Path | None) -> None:
     """Remove a model that no worker uses, and what of it was fetched in part."""
     freed = model_store.remove_model(name, _workers(config_file))
-    click.echo(f"{name} is removed, {size(freed)}" if freed else f"unchanged: there is no {name}")
+    click.echo(f"{name} is removed, {size(freed)}" if freed is not None else f"unchanged: there is no {name}")
 
 
 def _workers(config_file: Path | None) -> tuple[WorkerConfig, ...]:

@@ -12,6 +12,7 @@ from clusterctl.model_manifest import NAME, model_files, read_manifest, wrong_si
 from clusterctl.operations import RefusedError
 from protocol.addresses import LOCAL, models_folder
 from protocol.config import EMBEDDED, WorkerConfig
+from protocol.locks import locked
 from protocol.model_folder import open_folder
 from protocol.models import embedded_folder, find_model, model_path
 
@@ -81,28 +82,37 @@ def users_of(workers: Iterable[WorkerConfig]) -> dict[Path, tuple[str, ...]]:
     return found
 
 
-def remove_model(model: str, workers: Iterable[WorkerConfig]) -> int:
-    """Remove its folder, and what of it was not whole yet; bytes that were freed, 0 when nothing was there.
+def remove_model(model: str, workers: Iterable[WorkerConfig]) -> int | None:
+    """Remove its folder, and what of it was not whole yet; bytes that were freed, None when there was none.
 
-    Raises `RefusedError` when a worker uses it, or it is no folder of ours.
+    Raises `RefusedError` when a worker uses it, or it is no folder of ours, and `LockHeldError`.
     """
     folder = model_path(model, models_here())
     if used := users_of(workers).get(folder.resolve()):
         first = used[0]
         raise RefusedError(f"{model} is used by {', '.join(used)}; first: clusterctl remove-worker {first}")
-    if not folder.resolve().is_relative_to(models_here().resolve()) or folder == models_here():
+    place = folder.parent.resolve()  # the folder itself may be a link to another disk
+    if not place.is_relative_to(models_here().resolve()) or folder.name == "..":
         raise RefusedError(f"{folder} is not in {models_here()}; remove it by hand")
-    freed = 0
-    for path in (folder, partial_of(folder)):
-        if path.is_symlink():
-            path.unlink()
-        elif path.is_dir():
-            _refuse_what_is_no_model(path)
-            freed += _size(path)
-            shutil.rmtree(path)
-    if folder.parent != models_here() and folder.parent.is_dir() and not any(folder.parent.iterdir()):
+    if not folder.parent.is_dir():
+        return None
+    with locked(lock_of(folder)):
+        there = [path for path in (folder, partial_of(folder)) if path.is_symlink() or path.is_dir()]
+        freed = sum(_removed(path) for path in there)
+    if folder.parent != models_here() and not any(folder.parent.iterdir()):
         folder.parent.rmdir()
-    return freed
+    return freed if there else None
+
+
+def _removed(path: Path) -> int:
+    """Bytes that this freed."""
+    if path.is_symlink():
+        path.unlink()
+        return 0
+    _refuse_what_is_no_model(path)
+    size = _size(path)
+    shutil.rmtree(path)
+    return size
 
 
 def _refuse_what_is_no_model(path: Path) -> None:

@@ -71,9 +71,9 @@ def test_what_a_worker_uses_stays(models):
     with pytest.raises(RefusedError, match=r"used by w-1; first: clusterctl remove-worker w-1"):
         remove_model("org/m", [worker("org/m")])
     assert (models / "org" / "m").is_dir()
-    assert remove_model("org/m", [worker("other")]) > 0
+    assert (remove_model("org/m", [worker("other")]) or 0) > 0
     assert not (models / "org").exists()
-    assert remove_model("org/m", []) == 0
+    assert remove_model("org/m", []) is None
 
 
 def test_only_models_of_ours_are_removed(models, tmp_path):
@@ -82,6 +82,7 @@ def test_only_models_of_ours_are_removed(models, tmp_path):
     for name in (
         str(tmp_path / "mine"),
         str(models),
+        str(models / ".."),
         str(models / "prefix-cache"),
         str(models / ".." / "mine"),
     ):
@@ -92,9 +93,9 @@ def test_only_models_of_ours_are_removed(models, tmp_path):
 
 def test_a_link_is_removed_and_not_what_it_leads_to(models, tmp_path):
     models.mkdir()
-    (models / "m").symlink_to(write_model(models / "real"))
+    (models / "m").symlink_to(write_model(tmp_path / "another disk"))
     assert remove_model(str(models / "m"), []) == 0
-    assert (models / "real").is_dir()
+    assert (tmp_path / "another disk" / "config.json").exists()
     assert not (models / "m").exists()
 
 
