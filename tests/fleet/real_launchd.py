@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import sys
 import tempfile
 import time
@@ -72,6 +73,7 @@ def main() -> None:
         assert launchd.state(LABEL).running
     finally:
         timed("remove", lambda: launchd.remove(LABEL))
+        shutil.rmtree(folder)
     assert not launchd.state(LABEL).loaded
     assert not Path(system_domain().file(LABEL)).exists()
 
