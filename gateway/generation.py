@@ -15,7 +15,6 @@ from gateway.body import Intake, client_closed, session, wait_for_disconnect, wa
 from gateway.choices import Choices, generates
 from gateway.cluster import Cluster
 from gateway.dialects.base import Answered, Asked, Dialect, Identity, Writer
-from gateway.dialects.response_store import not_kept
 from gateway.line import Line
 from gateway.metrics import Metrics
 from gateway.middleware import Reply
@@ -67,12 +66,13 @@ class Generation:
 
     async def _answer(self, scope: Scope, receive: Receive, reply: Reply) -> None:
         asked, size = await self._intake.take(scope["headers"], receive, self._dialect.parse)
-        if asked.kept_for - {reply.caller.name}:
-            raise not_kept()
+        for owner, refusal in asked.kept_for.items():
+            if owner != reply.caller.name:
+                raise refusal
         reply.model = self._cluster.catalog.named(asked.model, reply.caller)
         choices = Choices(self._cluster, asked, waits=waits_for_model(scope["headers"]))
         requests = self._requests(asked, reply, session(scope["headers"]))
-        await self._quotas.take(reply.caller, len(requests), reply.tell)
+        await self._quotas.take(reply.caller, len(requests), reply.tell, reply.shape)
         watcher: asyncio.Task[None] | None = None
         try:
             choices.open(requests, size)

@@ -35,7 +35,10 @@ _CORS = [
         b"access-control-expose-headers",
         b"x-request-id, request-id, x-worker-id, x-served-model, x-should-retry, retry-after, retry-after-ms,"
         b" x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests,"
-        b" x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens",
+        b" x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens,"
+        b" anthropic-ratelimit-requests-limit, anthropic-ratelimit-requests-remaining,"
+        b" anthropic-ratelimit-requests-reset, anthropic-ratelimit-tokens-limit,"
+        b" anthropic-ratelimit-tokens-remaining, anthropic-ratelimit-tokens-reset",
     ),
 ]
 _PREFLIGHT = [

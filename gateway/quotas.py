@@ -16,9 +16,10 @@ from pathlib import Path
 from limits.aio.storage import MemoryStorage, RedisStorage
 from limits.errors import StorageError
 
-from gateway.failures import Headers
-from gateway.windows import MINUTE_S, Window, duration
-from protocol.api_keys import ApiKey
+from gateway.failures import Headers, Shape
+from gateway.limit_headers import headers
+from gateway.windows import MINUTE_S, Window
+from protocol.api_keys import ApiKey, now
 from protocol.config import LimitsConfig
 from protocol.config_errors import ConfigError
 from protocol.errors import ClusterError, ErrorCode, InvalidRequestError
@@ -43,16 +44,18 @@ class Quotas:
         self._running: Counter[str] = Counter()
         self._spending: set[asyncio.Task[None]] = set()
 
-    async def take(self, key: ApiKey, answers: int, tell: Callable[[Headers], None]) -> None:
+    async def take(
+        self, key: ApiKey, answers: int, tell: Callable[[Headers], None], shape: Shape = Shape.OPENAI
+    ) -> None:
         """Let a request of so many answers begin. Call `done` when it is over.
 
-        `tell` is given the headers that clients read. Raises `ClusterError`.
+        `tell` is given the headers that clients of that shape read. Raises `ClusterError`.
         """
         self._check_places(key, answers)
         # Before anything is awaited, or many could come in meanwhile.
         self._running[key.name] += answers
         try:
-            await self._check_minute(key, tell)
+            await self._check_minute(key, lambda kind, window: tell(headers(kind, window, shape, now())))
         except BaseException:
             self._leave(key, answers)
             raise
@@ -81,18 +84,18 @@ class Quotas:
         if self._running[key.name] + answers > most:
             raise _limited(f"this API key has {most} answers under way, as many as it may", _BUSY_WAIT_S)
 
-    async def _check_minute(self, key: ApiKey, tell: Callable[[Headers], None]) -> None:
+    async def _check_minute(self, key: ApiKey, tell: Callable[[str, Window], None]) -> None:
         """The tokens first: a request that is refused for them does not count."""
         if key.tokens_per_minute is not None:
             window = await self._window(key, "tokens", key.tokens_per_minute)
-            tell(_headers(b"tokens", window))
+            tell("tokens", window)
             if window.wait_s:
                 words = f"this API key has used its {window.limit} tokens of this minute"
                 raise _limited(words, window.wait_s)
         if key.requests_per_minute is not None:
             taken = await self._add(key, "requests", key.requests_per_minute, 1)
             window = await self._window(key, "requests", key.requests_per_minute)
-            tell(_headers(b"requests", window))
+            tell("requests", window)
             if not taken:
                 words = f"this API key has asked {window.limit} times in this minute, as often as it may"
                 raise _limited(words, window.wait_s)
@@ -165,11 +168,3 @@ def _name(key: ApiKey, kind: str) -> str:
 
 def _limited(words: str, wait_s: float) -> ClusterError:
     return ClusterError(ErrorCode.RATE_LIMITED, f"{words}; ask again later", retry_after_s=wait_s)
-
-
-def _headers(kind: bytes, window: Window) -> Headers:
-    return [
-        (b"x-ratelimit-limit-" + kind, b"%d" % window.limit),
-        (b"x-ratelimit-remaining-" + kind, b"%d" % window.remaining),
-        (b"x-ratelimit-reset-" + kind, duration(window.reset_s).encode()),
-    ]

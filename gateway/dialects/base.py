@@ -40,8 +40,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What the client calls requests that begin alike."""
     level: int = 0
     """The class in the queue with which the client is content, where its key has an earlier one."""
-    kept_for: frozenset[str] = frozenset()
-    """Whose earlier answers it refers to, by the names of their API keys."""
+    kept_for: dict[str, ClusterError] = {}
+    """Whose earlier answers it refers to, by the names of their API keys, and what others are told."""
 
 
 class Identity(msgspec.Struct, frozen=True):

@@ -69,7 +69,7 @@ def parse(body: bytes, store: ResponseStore) -> ResponseRequest:
         store=keep,
         cache_key=cache_key(fields),
         level=level(fields),
-        kept_for=frozenset(reading.owners),
+        kept_for=reading.owners,
     )
 
 
@@ -77,9 +77,10 @@ def _history(fields: Fields, kept: Reading) -> tuple[ChatMessage, ...]:
     response_id = fields.text("previous_response_id")
     if response_id is None:
         return ()
-    found = kept.get(response_id)
+    refusal = not_kept()
+    found = kept.get(response_id, refusal)
     if found is None:
-        raise not_kept()
+        raise refusal
     return found.turns
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from gateway.dialects.fields import Fields, missing, unsupported, wrong_type, wrong_value
+from protocol.errors import ClusterError
 from protocol.values import ChatMessage, ToolCall
 
 logger = logging.getLogger(__name__)
@@ -24,8 +25,8 @@ _TEXTS = {
 }
 _NO_IMAGES = "[an image, which this model cannot see]"
 
-FindItem = Callable[[str], dict[str, Any] | None]
-"""An item of an earlier answer, by its id."""
+FindItem = Callable[[str, ClusterError], dict[str, Any] | None]
+"""An item of an earlier answer, by its id, and what is told to those who may not have it."""
 
 
 def joined_name(namespace: str | None, name: str) -> str:
@@ -101,10 +102,11 @@ def _kind(item: Fields) -> str:
 
 def _referred(item: Fields, kept: FindItem) -> Fields:
     item_id = item.text("id") or ""
-    found = kept(item_id)
+    words = f"is {item_id[:80]!r}, which this server does not keep (any more); send the item itself"
+    refusal = wrong_value(item.path("id"), words)
+    found = kept(item_id, refusal)
     if found is None:
-        words = f"is {item_id[:80]!r}, which this server does not keep (any more); send the item itself"
-        raise wrong_value(item.path("id"), words)
+        raise refusal
     return Fields(found, item.path("id"))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from protocol.errors import InvalidRequestError
+from protocol.errors import ClusterError, InvalidRequestError
 from protocol.values import ChatMessage
 
 
@@ -34,19 +34,20 @@ class Reading:
 
     def __init__(self, store: ResponseStore) -> None:
         self._store = store
-        self.owners: set[str] = set()
+        self.owners: dict[str, ClusterError] = {}
+        """With what others are to be told."""
 
-    def get(self, response_id: str) -> Kept | None:
+    def get(self, response_id: str, refusal: ClusterError) -> Kept | None:
         kept = self._store.get(response_id)
         if kept is not None:
-            self.owners.add(kept.owner)
+            self.owners.setdefault(kept.owner, refusal)
         return kept
 
-    def item(self, item_id: str) -> dict[str, Any] | None:
+    def item(self, item_id: str, refusal: ClusterError) -> dict[str, Any] | None:
         """One item of the responses that are kept. Its id is made of its response's, and its position."""
         _kind, _, token = item_id.partition("_")
         for digits in (2, 3, 4):
-            kept = self.get(f"resp_{token[:-digits]}")
+            kept = self.get(f"resp_{token[:-digits]}", refusal)
             if kept is not None:
                 output = msgspec.json.decode(kept.body)["output"]
                 return next((item for item in output if item["id"] == item_id), None)

@@ -146,6 +146,11 @@ def test_a_kept_response_is_told_to_its_own_key_only(cluster, client):
     refused = client.post("/v1/responses", json=more, headers=other)
     unknown = client.post("/v1/responses", json=more | {"previous_response_id": "resp_x"}, headers=other)
     assert (refused.status_code, refused.json()) == (400, unknown.json())
+    output = client.get(f"/v1/responses/{made}", headers=mine).json()["output"]
+    item = {"type": "item_reference", "id": output[0]["id"]}
+    refused = client.post("/v1/responses", json={"input": [item], "model": "m"}, headers=other)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "input[0].id")
+    assert client.post("/v1/responses", json={"input": [item], "model": "m"}, headers=mine).status_code == 200
     path = f"/v1/responses/{made}"
     assert [client.get(path, headers=h).status_code for h in (other, mine)] == [404, 200]
     assert [client.delete(path, headers=h).status_code for h in (other, mine)] == [404, 200]
@@ -176,6 +181,8 @@ def test_the_limits_of_a_key_are_told_in_each_dialect(cluster, client):
         assert told.status_code == 200, path
         assert told.headers["x-ratelimit-limit-requests"] == "5"
         assert told.headers["x-ratelimit-remaining-requests"] == str(4 - left)
+        theirs = told.headers.get("anthropic-ratelimit-requests-remaining")
+        assert theirs == (str(4 - left) if path == "/v1/messages" else None)
     for path, body in generating.items():
         refused = client.post(path, json={**body, "model": "m"})
         assert refused.status_code == 429, path
