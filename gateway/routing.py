@@ -67,12 +67,20 @@ def cheapest(found: Sequence[WorkerView], rng: random.Random) -> WorkerView | No
 
 
 def served_models(
-    configured: Iterable[WorkerConfig], views: Iterable[WorkerView], rules: Iterable[ModelConfig] = ()
+    configured: Sequence[WorkerConfig], views: Iterable[WorkerView], rules: Iterable[ModelConfig] = ()
 ) -> dict[str, list[str]]:
-    """Every model's name with its aliases: configured ones first, then registered ones by name."""
+    """Every model's name with its aliases: configured ones first, then registered ones by name.
+
+    The aliases of a configured worker are those of the configuration, which may be newer than the worker.
+    """
     models: dict[str, list[str]] = {}
     named = [(worker.name, worker.aliases) for worker in configured]
-    named += sorted((view.card.name, view.card.aliases) for view in views)
+    known_ids = {(worker.id, worker.name) for worker in configured}
+    named += sorted(
+        (view.card.name, view.card.aliases)
+        for view in views
+        if (view.worker_id, view.card.name) not in known_ids
+    )
     for name, aliases in named:
         known = models.setdefault(name, [])
         known.extend(alias for alias in aliases if alias not in known)

@@ -28,9 +28,12 @@ def specs_of(config: ClusterConfig) -> list[Spec]:
 
 
 def _digest(config: ClusterConfig, process_id: str) -> str:
-    """Of what the process reads: its own entry, the gateways, the common tables; not the others."""
-    own = [worker for worker in config.workers if worker.id == process_id]
-    read = msgspec.structs.replace(config, workers=tuple(own), nodes=())
+    """Of what the process reads at its start: its own entry, the gateways, the common tables; not the others.
+
+    Further names of models are left out, too: gateways take them from the file while they run.
+    """
+    own = [msgspec.structs.replace(w, aliases=()) for w in config.workers if w.id == process_id]
+    read = msgspec.structs.replace(config, workers=tuple(own), nodes=(), models=())
     return hashlib.sha256(msgspec.json.encode(read, order="deterministic")).hexdigest()[:16]
 
 

@@ -148,7 +148,7 @@ def _wanted(process: Process, spec: Spec, now: float, retry: bool) -> Process:
 
 
 def _begun_anew(process: Process, now: float) -> Process:
-    return replace(process, phase=Phase.WAITING, due=now, vain_exits=0, pause_s=0.0)
+    return replace(process, phase=Phase.WAITING, due=now, vain_exits=0, pause_s=0.0, last_error="")
 
 
 def asked_to_restart(process: Process, now: float, drain_s: float) -> Process:

@@ -33,6 +33,12 @@ def test_gateways_come_first_and_each_has_its_drain_time():
     ]
 
 
+def test_further_names_change_nothing_for_those_that_run():
+    one = config(worker("a"))
+    two = config(worker("a", aliases=["x"]), tables='[[models]]\nname = "m"\naliases = ["y"]\n')
+    assert [spec(one, each).digest for each in "ag"] == [spec(two, each).digest for each in "ag"]
+
+
 def test_another_worker_changes_nothing_for_those_that_run():
     one, two = config(worker("a")), config(worker("a"), worker("b"))
     assert spec(one, "a") == spec(two, "a")

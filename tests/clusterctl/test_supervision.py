@@ -47,6 +47,16 @@ def test_who_does_not_end_is_killed_ten_seconds_after_its_drain_time(after_s, ac
     assert supervision.decide(table(stopping), 200.0 + after_s) == actions
 
 
+def test_the_last_error_is_past_once_the_operator_starts_it_again():
+    parked = supervision.exited(running(), ExitCode.MISCONFIGURED, "no such folder", 200.0)
+    assert parked.last_error == "no such folder"
+    assert supervision.asked_to_restart(parked, 201.0, 60.0).last_error == ""
+    crashed = supervision.started(supervision.exited(running(), ExitCode.FAULT, "broke", 200.0), 8)
+    assert crashed.last_error == "broke"
+    told = supervision.asked_to_restart(crashed, 300.0, 60.0)
+    assert supervision.exited(told, ExitCode.RESTART, "", 301.0).last_error == ""
+
+
 def test_it_is_killed_once():
     stopping = supervision.terminated(replace(running(), wanted=False), 200.0)
     assert supervision.decide(table(supervision.killed(stopping)), 1e6) == []

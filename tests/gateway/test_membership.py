@@ -254,6 +254,13 @@ def test_a_key_for_a_pattern_of_names_may_use_the_model_that_it_means():
         fleet.catalog.named("claude-y", key)
 
 
+def test_aliases_of_a_configured_worker_are_those_of_the_configuration():
+    fleet = Fleet(workers=(WorkerConfig(id="a", model="m", aliases=("new",)),))
+    fleet.join("a", aliases=("old",))
+    fleet.join("b", model="other", aliases=("its-own",))
+    assert fleet.catalog.models() == {"m": ["new"], "other": ["its-own"]}
+
+
 def test_slots_are_those_of_workers_that_are_there_and_of_those_to_come():
     fleet = Fleet(workers=(WorkerConfig(id="a", model="m", max_num_seqs=4), WorkerConfig(id="b", model="x")))
     assert fleet.catalog.slots("m") == 4
