@@ -144,7 +144,7 @@ def test_accepted_comes_at_once_behind_a_long_prefill():
 
 
 def test_an_abort_is_followed_by_a_heartbeat_at_once():
-    slow = "[heartbeat]\ninterval_s = 60.0\nlost_s = 600.0\n"
+    slow = "[heartbeat]\ninterval_s = 60.0\nlost_s = 600.0\nloop_stall_s = 600.0\n"
     with worker(slow, max_num_seqs=1) as (gateway, _):
         gateway.ask("r", ENDLESS)
         gateway.wait_for(Deltas)
