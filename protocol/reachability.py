@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import re
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -84,6 +85,18 @@ def name_of(number: int | None) -> str:
         return "UNKNOWN"
     name = errno.errorcode.get(number, f"ERRNO_{number}")
     return name if name in _WORDS else _OTHER_NUMBERS.get(number, name)
+
+
+def met_with(error: OSError) -> tuple[str, int | None]:
+    """What a connection met that failed so: the name, and the errno where there is one."""
+    if isinstance(error, socket.gaierror):
+        return UNKNOWN_NAME, None
+    if isinstance(error, TimeoutError):
+        return "ETIMEDOUT", error.errno or errno.ETIMEDOUT
+    # For a name of several addresses, asyncio tells the errors of all, in words.
+    found = None if error.errno is not None else re.search(r"\[Errno (\d+)\]", str(error))
+    number = int(found[1]) if found else error.errno
+    return name_of(number), number
 
 
 def last_reaches(messages: Iterable[str]) -> dict[str, Reach]:

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-import socket
 
 from protocol.addresses import is_tcp
-from protocol.reachability import OPEN, UNKNOWN_NAME, Reach, name_of
+from protocol.reachability import OPEN, Reach, met_with
 from worker.dialing import Dial
 
 logger = logging.getLogger(__name__)
@@ -61,19 +59,6 @@ async def meet(dial: Dial) -> Reach:
         async with asyncio.timeout(_CONNECT_S):
             _reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
         writer.close()
-    except socket.gaierror:
-        met = UNKNOWN_NAME
-    except TimeoutError as error:
-        met, number = "ETIMEDOUT", error.errno
     except OSError as error:
-        number = _number(error)
-        met = name_of(number)
+        met, number = met_with(error)
     return Reach(dial.gateway, dial.endpoint, met, number)
-
-
-def _number(error: OSError) -> int | None:
-    """Its errno; for a name of several addresses asyncio tells those of all, in words."""
-    if error.errno is not None:
-        return error.errno
-    found = re.search(r"\[Errno (\d+)\]", str(error))
-    return int(found[1]) if found else None

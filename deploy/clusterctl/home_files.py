@@ -111,8 +111,8 @@ def _place(worker_id: str, name: str, models: Path) -> ModelPlace:
 
 
 def leftovers(home: Home, alive: Collection[str]) -> tuple[str, ...]:
-    """The ids whose files are in the run folder although none of `alive` has them, and nobody holds a"
-    " lock."""
+    """The ids whose files are in the run folder although none of `alive` has them, and nobody holds a
+    lock."""
     folders = {home.run, home.sockets}
     files = [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
     ids = {path.stem for path in files if path.suffix in _ENDINGS} - set(alive)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import http.client
 import socket
 import ssl
@@ -21,7 +20,7 @@ from clusterctl.ports import busy_port
 from protocol.addresses import LOCAL, Home, is_loopback, is_tcp, split_http
 from protocol.config import ClusterConfig, GatewayConfig
 from protocol.logs import message_of
-from protocol.reachability import OPEN, UNKNOWN_NAME, Reach, last_reaches, name_of
+from protocol.reachability import OPEN, Reach, last_reaches, met_with
 
 _MODULES = ("gateway", "worker")
 _PROGRAMS = ("cluster-gateway", "cluster-worker")
@@ -31,8 +30,8 @@ _LOG_BYTES = 256 * 1024
 
 
 def find_strays(home: Home, known: Collection[int]) -> dict[int, str]:
-    """The gateways, workers and supervisors of the home that run, by pid, with their ids, but for those"
-    " known."""
+    """The gateways, workers and supervisors of the home that run, by pid, with their ids, but for those
+    known."""
     found: dict[int, str] = {}
     for process in psutil.process_iter():
         if process.pid in known:
@@ -91,12 +90,8 @@ def _meet(gateway_id: str, listen: str) -> Reach:
     met, number = OPEN, None
     try:
         socket.create_connection(split_http(_tcp_address(listen)), _CONNECT_S).close()
-    except socket.gaierror:
-        met = UNKNOWN_NAME
-    except TimeoutError as error:
-        met, number = "ETIMEDOUT", error.errno or errno.ETIMEDOUT
     except OSError as error:
-        met, number = name_of(error.errno), error.errno
+        met, number = met_with(error)
     return Reach(gateway_id, listen, met, number)
 
 

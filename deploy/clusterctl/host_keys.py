@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -32,10 +31,11 @@ def learn(home: Home, target: Target) -> HostKey:
         seen = Path(folder) / "known_hosts"
         options = ["-o", "ControlMaster=no", "-o", "ControlPath=none"]
         options += ssh_options(home, target, seen, accept_new=True)
-        with contextlib.suppress(HostUnreachableError):
+        try:
             run_ssh(target, options, "true", b"", _LIMIT_S)
-        if not seen.exists():  # it did not come so far: say why
-            run_ssh(target, options, "true", b"", _LIMIT_S)
+        except HostUnreachableError:
+            if not seen.exists():  # it did not come so far as to show its key
+                raise
         line = seen.read_text().strip()
         shown = subprocess.run(
             ["ssh-keygen", "-l", "-f", str(seen)], capture_output=True, text=True, check=True

@@ -22,6 +22,7 @@ from clusterctl.wire_keys import public_key
 from protocol.addresses import LOCAL, Home, is_loopback, is_tcp, tcp_host
 from protocol.config import ClusterConfig, GatewayConfig, WorkerConfig
 from protocol.models import is_hub_id
+from protocol.reachability import Reach
 from protocol.wire_keys import allow, is_key
 
 _HEAD = "# Written by clusterctl of the machine that operates this cluster; changes here are lost.\n"
@@ -30,19 +31,15 @@ _LOOK_S = 0.5
 _GRACE_S = 60.0
 _PUT = 'umask 077; cat >"$1.new" && mv "$1.new" "$1"'
 _DIAL = """
-import socket, sys
+import errno, socket, sys
 try:
     socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5).close()
+except TimeoutError:
+    sys.exit("ETIMEDOUT")
 except OSError as error:
-    sys.exit(f"{error.errno or ''} {error}")
+    sys.exit(errno.errorcode.get(error.errno, str(error)))
 """
-_NO_WAY = {
-    "61": "nothing listens there; is the gateway up?",
-    "111": "nothing listens there; is the gateway up?",
-    "65": "macOS may keep programs from the local network, or there is no route",
-    "113": "there is no route",
-}
-"""By errno, of macOS and of Linux."""
+"""Names are the same on all systems, numbers are not."""
 
 
 class Witness(msgspec.Struct, frozen=True):
@@ -248,9 +245,8 @@ def _refuse_no_way(node: Node, version: str, listen: str) -> None:
     python = str(node.prefix / "versions" / version / "bin" / "python")
     ended = node.runner.run([python, "-I", "-c", _DIAL, host, port])
     if ended.code != 0:
-        number, _, words = ended.words.partition(" ")
-        why = _NO_WAY.get(number, "look at the network, and at the firewall of the gateway's machine")
-        raise RefusedError(f"{node.name} does not reach {listen}: {words or ended.words}; {why}")
+        why = Reach(node.name, listen, ended.words).words
+        raise RefusedError(f"{node.name} does not reach {listen}: {ended.words}; {why}")
 
 
 def _must(node: Node, ended: Ended, what: str) -> Ended:
