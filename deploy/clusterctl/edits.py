@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import tomlkit
 from msgspec.structs import replace
-from tomlkit.items import AoT, Array
+from tomlkit.items import AoT, Array, Table
 
 from protocol.config import ClusterConfig, WorkerConfig, parse
 from protocol.config_errors import ConfigError
@@ -71,17 +71,31 @@ def add_worker(text: str, entry: Mapping[str, Any]) -> tuple[str, WorkerConfig]:
 def remove_worker(text: str, worker_id: str) -> str:
     """The text without that worker. Raises `ConfigError` when there is none of that id."""
     parse(text).worker_named(worker_id)
+    return without(text, "workers", "id", worker_id)
+
+
+def without(text: str, kind: str, key: str, value: str) -> str:
+    """The text without the table of `[[kind]]` whose key has that value: one is there.
+
+    Raises `ConfigError` when the result would not be valid.
+    """
     document = tomlkit.parse(text)
-    workers = document["workers"]
-    if not isinstance(workers, AoT | Array):
-        raise EditError("`workers` is not written as a list of tables; remove the worker by hand")
-    index = next(i for i, worker in enumerate(workers) if worker["id"] == worker_id)
-    del workers[index]
-    if not workers:
-        del document["workers"]
+    tables = document[kind]
+    if not isinstance(tables, AoT | Array):
+        raise EditError(f"`{kind}` is not written as a list of tables; remove {value} by hand")
+    index = next(i for i, table in enumerate(tables) if table[key] == value)
+    del tables[index]
+    if not tables:
+        del document[kind]
     changed = tomlkit.dumps(document)
     parse(changed)
     return changed
+
+
+def appended(text: str, kind: str, table: Table) -> str:
+    """The text with a table of `[[kind]]` more, at the very end: it must not fall into another table."""
+    separator = "" if not text or text.endswith("\n") else "\n"
+    return f"{text}{separator}\n[[{kind}]]\n{table.as_string()}"
 
 
 def difference(old: str, new: str, name: str) -> str:
@@ -135,9 +149,7 @@ def _insert(text: str, entry: Mapping[str, Any]) -> str:
         workers[-1].add(tomlkit.nl())
         workers.append(table)
         return tomlkit.dumps(document)
-    # A first worker goes to the very end, wherever the tables before it end.
-    separator = "" if not text or text.endswith("\n") else "\n"
-    return f"{text}{separator}\n[[workers]]\n{table.as_string()}"
+    return appended(text, "workers", table)
 
 
 def _inline(value: Any) -> Any:

@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 import tomlkit
-from tomlkit.items import AoT
 
-from clusterctl.edits import EditError
+from clusterctl.edits import EditError, appended, without
 from protocol.config import NodeConfig, parse
 from protocol.config_errors import ConfigError
 
@@ -34,8 +33,7 @@ def add_node(text: str, entry: Mapping[str, Any]) -> str:
     table = tomlkit.table()
     for key, value in entry.items():
         table.add(key, value)
-    separator = "" if not text or text.endswith("\n") else "\n"
-    changed = f"{text}{separator}\n[[nodes]]\n{table.as_string()}"
+    changed = appended(text, "nodes", table)
     parse(changed)
     return changed
 
@@ -44,14 +42,4 @@ def remove_node(text: str, name: str) -> str:
     """The text without that node; the same where there is none. Raises `EditError` and `ConfigError`."""
     if all(node.name != name for node in parse(text).nodes):
         return text
-    document = tomlkit.parse(text)
-    nodes = document["nodes"]
-    if not isinstance(nodes, AoT):
-        raise EditError("`nodes` is not written as tables; remove the node by hand")
-    index = next(i for i, node in enumerate(nodes) if node["name"] == name)
-    del nodes[index]
-    if not nodes:
-        del document["nodes"]
-    changed = tomlkit.dumps(document)
-    parse(changed)
-    return changed
+    return without(text, "nodes", "name", name)

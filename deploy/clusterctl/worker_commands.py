@@ -150,7 +150,7 @@ def _entry(given: dict[str, Any]) -> dict[str, Any]:
         values["engine_options"] = dict(edits.option(text) for text in values["engine_options"])
     if values.get("node", LOCAL) != LOCAL:
         return _of_node(values)
-    if values.get("engine", "batched") in ("batched", "serial") and values["model"] != EMBEDDED:
+    if _names_a_folder(values):
         values["model"] = _model(values["model"])
     if "adapter" in values:
         folder = Path(values["adapter"]).expanduser()
@@ -164,13 +164,17 @@ def _entry(given: dict[str, Any]) -> dict[str, Any]:
 
 def _of_node(values: dict[str, Any]) -> dict[str, Any]:
     """Its folders are the node's."""
-    ours = values.get("engine", "batched") in ("batched", "serial") and values["model"] != EMBEDDED
     for key in ("model", "adapter"):
-        if key == "model" and (not ours or is_hub_id(values[key])):
+        if key == "model" and (not _names_a_folder(values) or is_hub_id(values[key])):
             continue
         if key in values and not values[key].startswith("/"):
             raise edits.EditError(f"--{key} {values[key]!r}: give its whole path on {values['node']}")
     return _ordered(values)
+
+
+def _names_a_folder(values: dict[str, Any]) -> bool:
+    """Whether its model is one of files; other engines take what they like."""
+    return values.get("engine", "batched") in model_sizes.ENGINES and values["model"] != EMBEDDED
 
 
 def _ordered(values: dict[str, Any]) -> dict[str, Any]:
