@@ -26,6 +26,7 @@ from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from clusterctl.operations import OperationError, RefusedError
+from clusterctl.transfers import AGAIN
 
 _WANTED = (
     "*.json",
@@ -38,7 +39,6 @@ _WANTED = (
 )
 """What mlx-lm reads of a model; programs that come along are never run, nor fetched."""
 PART = ".part"
-_AGAIN = "run the same command again: it goes on where it stopped"
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _worded(model_id: str, revision: str | None) -> Iterator[None]:
     except (httpx2.HTTPError, ConnectionError) as error:
         raise OperationError(
             f"{endpoint()} cannot be reached, or the connection broke"
-            f" ({type(error).__name__}: {str(error)[:200]}); check the network, then {_AGAIN}"
+            f" ({type(error).__name__}: {str(error)[:200]}); check the network, then {AGAIN}"
         ) from error
 
 
@@ -151,6 +151,6 @@ def _of_status(model_id: str, error: HfHubHTTPError) -> OperationError:
     if status == 429:
         return OperationError(
             f"{endpoint()} has had too many requests from here (429); wait some minutes, then"
-            f" {_AGAIN}; with a token (hf auth login) it takes more"
+            f" {AGAIN}; with a token (hf auth login) it takes more"
         )
-    return OperationError(f"{endpoint()} answered {status} for {model_id}; later {_AGAIN}")
+    return OperationError(f"{endpoint()} answered {status} for {model_id}; later {AGAIN}")

@@ -50,6 +50,11 @@ def model_files(folder: Path) -> list[str]:
     return sorted(found)
 
 
+def model_bytes(folder: Path) -> int:
+    """Of those files."""
+    return sum((folder / name).stat().st_size for name in model_files(folder))
+
+
 def read_manifest(folder: Path) -> Manifest | None:
     """None where there is none, or none that can be read: verifying writes it anew."""
     try:

@@ -16,11 +16,20 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
 from clusterctl.memory_fit import size
-from clusterctl.model_manifest import NAME, FileEntry, Manifest, encoded, read_manifest, taken, write_manifest
-from clusterctl.model_store import folder_state, lock_of
+from clusterctl.model_manifest import (
+    NAME,
+    FileEntry,
+    Manifest,
+    encoded,
+    model_bytes,
+    read_manifest,
+    taken,
+    write_manifest,
+)
+from clusterctl.model_store import PARTIAL, folder_state, lock_of
 from clusterctl.operations import OperationError, RefusedError
 from clusterctl.runner import Ended, Runner
-from clusterctl.transfers import Counter, shown
+from clusterctl.transfers import AGAIN, Counter, shown
 from protocol.locks import locked
 
 _BLOCK = 1 << 20
@@ -39,7 +48,6 @@ if command -v sha256sum >/dev/null 2>&1; then sha256sum "$0"; else shasum -a 256
 _FINISH = r"""
 cat > "$0/$2" && mv "$0" "$1"
 """
-_AGAIN = "run the same command again: it goes on where it stopped"
 
 
 def push(source: Path, target: PurePosixPath, runner: Runner) -> bool:
@@ -68,8 +76,7 @@ def _manifest_of(source: Path) -> Manifest:
     if (manifest := read_manifest(source)) is not None:
         return manifest
     counter = Counter()
-    total = sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
-    with shown(f"reading {source.name}", total, lambda: counter.done):
+    with shown(f"reading {source.name}", model_bytes(source), lambda: counter.done):
         manifest = taken(source, counter)
     write_manifest(source, manifest)
     return manifest
@@ -80,7 +87,7 @@ class _Copy:
 
     def __init__(self, source: Path, manifest: Manifest, target: PurePosixPath, runner: Runner) -> None:
         self._source, self._manifest, self._target, self._runner = source, manifest, target, runner
-        self._partial = target.with_name(f".{target.name}.partial")
+        self._partial = target.with_name(f".{target.name}{PARTIAL}")
         self._there: dict[str, int] = {}
         """Bytes of each file that arrived."""
 
@@ -145,7 +152,7 @@ class _Copy:
             said.seek(0)
             why = said.read().decode(errors="replace").strip() or f"exit code {code}"
         if code != 0:
-            raise OperationError(f"{name} did not reach {self._runner.name} ({why}); {_AGAIN}")
+            raise OperationError(f"{name} did not reach {self._runner.name} ({why}); {AGAIN}")
 
     def _is_whole(self, name: str, entry: FileEntry) -> bool:
         words = ("/bin/sh", "-c", _HASH, str(self._partial / name))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from clusterctl.model_manifest import damages, model_files, read_manifest, taken, write_manifest
+from clusterctl.model_manifest import damages, model_bytes, read_manifest, taken, write_manifest
 from clusterctl.model_store import lock_of
 from clusterctl.operations import OperationError
 from clusterctl.transfers import Counter, shown
@@ -18,7 +18,7 @@ def verify(folder: Path) -> bool:
     """True when nobody knew how it arrived: it is recorded as it is. Raises `OperationError` naming files."""
     with locked(lock_of(folder)):
         manifest, counter = read_manifest(folder), Counter()
-        total = sum((folder / name).stat().st_size for name in model_files(folder))
+        total = model_bytes(folder)
         try:
             open_folder(folder)
         except ValueError as error:

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from clusterctl import output
 from clusterctl.memory_fit import size
 
+AGAIN = "run the same command again: it goes on where it stopped"
+"""The cure for one that broke off."""
 _WINDOW_S = 15.0
 _LINE_S = 10.0
 _REDRAWN_S = 0.5
