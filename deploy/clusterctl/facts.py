@@ -14,7 +14,6 @@ from protocol.config import ClusterConfig
 from protocol.reachability import Reach
 
 MAC = "Darwin"
-LINUX = "Linux"
 
 
 @dataclass(frozen=True)

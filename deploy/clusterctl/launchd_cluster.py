@@ -92,7 +92,7 @@ class LaunchdCluster:
     def reply(self) -> Reply | None:
         """What the built-in supervisor would say; None when launchd has nothing of this home."""
         installed = self._installed()
-        specs = {spec.id: spec for spec in specs_of(self._config)}
+        wanted = {spec.id for spec in specs_of(self._config)}
         states = {
             process_id: self._launchd.state(self._label(kind, process_id))
             for process_id, kind in installed.items()
@@ -101,17 +101,21 @@ class LaunchdCluster:
             return None
         ready = observe_ready(self._home, self._config)
         views = [
-            self._view(process_id, installed[process_id], state, ready.get(process_id))
+            self._view(
+                process_id, installed[process_id], state, ready.get(process_id), wanted=process_id in wanted
+            )
             for process_id, state in states.items()
         ]
         return Reply(
             pid=LAUNCHD_PID,
             config=str(self._config_file),
             stopping=False,
-            processes=tuple(view if view.id in specs else _unwanted(view) for view in views),
+            processes=tuple(views),
         )
 
-    def _view(self, process_id: str, kind: Kind, state: ServiceState, ready_pid: int | None) -> ProcessView:
+    def _view(
+        self, process_id: str, kind: Kind, state: ServiceState, ready_pid: int | None, *, wanted: bool
+    ) -> ProcessView:
         parked = why_parked(self._home, process_id) if kind is Kind.WORKER else None
         phase = _phase(state, parked)
         log = self._home.log(process_id)
@@ -129,7 +133,7 @@ class LaunchdCluster:
             last_exit=state.last_exit,
             last_error=error,
             outdated=False,
-            wanted=True,
+            wanted=wanted,
             last_log=last_lines(log, _LAST_LINES) if phase is Phase.PARKED else (),
         )
 
@@ -179,9 +183,3 @@ def _phase(state: ServiceState, parked: str | None) -> Phase:
     if not state.loaded or (state.last_exit == 0 and not state.last_signal):
         return Phase.STOPPED
     return Phase.WAITING
-
-
-def _unwanted(view: ProcessView) -> ProcessView:
-    return ProcessView(
-        **{field: getattr(view, field) for field in view.__struct_fields__} | {"wanted": False}
-    )

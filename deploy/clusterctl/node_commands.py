@@ -16,7 +16,7 @@ from clusterctl import configfile, host_keys, operations, output
 from clusterctl.edits import remove_worker
 from clusterctl.node_edits import add_node, remove_node
 from clusterctl.node_facts import NodeFacts, refusal
-from clusterctl.nodes import Node, installed_version, target_of
+from clusterctl.nodes import Node, alone_with, installed_version, target_of
 from clusterctl.operations import OperationError, RefusedError
 from clusterctl.options import config_option, json_option, places, reported, taught
 from clusterctl.runner import RunnerTimeoutError
@@ -26,7 +26,6 @@ from clusterctl.wire_keys import forget_worker
 from protocol.addresses import Home
 from protocol.config import ClusterConfig, NodeConfig, parse
 from protocol.configfile import read_config, read_text
-from protocol.locks import locked
 
 _UNREACHABLE = "6 it cannot be reached"
 _AT_ONCE = 16
@@ -89,7 +88,7 @@ def add(
     operations.make_folders(home)
     config = parse(add_node(read_text(path), entry)).node_named(entry["name"])
     wheelhouse = read_wheelhouse(wheels or home.path / "wheelhouse")
-    with _alone(home, config.name), _pinned(home, config, fingerprint):
+    with alone_with(home, config.name, _PATIENCE_S), _pinned(home, config, fingerprint):
         machine = Node(config, home)
         facts = machine.facts(python)
         output.say(f"{config.name}: {facts.words}")
@@ -217,7 +216,7 @@ def remove(name: str, purge_models: bool, forget: bool, config_file: Path | None
         host_keys.pin(home, name, None)
         click.echo(f"unchanged: there is no node {name}")
         return
-    with _alone(home, name):
+    with alone_with(home, name, _PATIENCE_S):
         workers = [worker.id for worker in config.workers_on(name)]
         machine = Node(entry, home)
         if forget:
@@ -278,8 +277,3 @@ def _forget_workers(home: Home, path: Path, workers: list[str]) -> None:
         configfile.change_config(path, partial(remove_worker, worker_id=worker_id))
         forget_worker(home, worker_id)
     operations.follow_config(home, path)
-
-
-def _alone(home: Home, name: str) -> contextlib.AbstractContextManager[None]:
-    """One command at a time changes a node."""
-    return locked(home.run / f"node-{name}.lock", _PATIENCE_S)

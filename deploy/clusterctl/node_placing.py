@@ -9,14 +9,13 @@ from typing import Any
 import msgspec
 
 from clusterctl import configfile, draining, edits, node_workers, operations
-from clusterctl.nodes import Node, installed_version
+from clusterctl.nodes import Node, alone_with, installed_version
 from clusterctl.operations import OperationError, Say
 from clusterctl.progress import SERVES, progress_lines
 from clusterctl.wire_keys import forget_worker
 from protocol.addresses import LOCAL, Home
 from protocol.config import ClusterConfig, WorkerConfig, parse
 from protocol.configfile import read_config, read_text
-from protocol.locks import locked
 
 _PATIENCE_S = 60.0
 _LOOK_S = 0.5
@@ -29,7 +28,7 @@ def add(home: Home, path: Path, entry: dict[str, Any], say: Say, *, force_memory
     Raises what `node_workers.place` does, and `EditError`; then nothing is changed.
     """
     name = entry["node"]
-    with locked(home.run / f"node-{name}.lock", _PATIENCE_S):
+    with alone_with(home, name, _PATIENCE_S):
         text = read_text(path)
         node = Node(parse(text).node_named(name), home)
         changed, worker = edits.add_worker(text, entry)
@@ -53,7 +52,7 @@ def add(home: Home, path: Path, entry: dict[str, Any], say: Say, *, force_memory
 
 def remove(home: Home, path: Path, worker: WorkerConfig, say: Say) -> None:
     """Have it run no more, once its requests are finished. Raises `OperationError`; it may be repeated."""
-    with locked(home.run / f"node-{worker.node}.lock", _PATIENCE_S):
+    with alone_with(home, worker.node, _PATIENCE_S):
         config = read_config(path)
         node = Node(config.node_named(worker.node), home)
         version = installed_version(node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 
 from clusterctl import node_side
@@ -13,6 +14,7 @@ from clusterctl.ssh import SshRunner, Target
 from clusterctl.wheelhouse import Wheelhouse
 from protocol.addresses import Home
 from protocol.config import NodeConfig
+from protocol.locks import locked
 
 _FACTS_S = 30.0
 _INSTALL_S = 1800.0
@@ -87,6 +89,11 @@ class Node:
         ended = self.runner.script(_CLEAR, str(self.prefix), "keep" if keep_models else "")
         if ended.code != 0:
             raise OperationError(f"{self.name}: {ended.words}")
+
+
+def alone_with(home: Home, name: str, patience_s: float) -> AbstractContextManager[None]:
+    """One command at a time changes a node. Raises `LockHeldError`."""
+    return locked(home.run / f"node-{name}.lock", patience_s)
 
 
 def installed_version(node: Node) -> str:

@@ -122,14 +122,12 @@ class SshRunner(Runner):
         self._search = search
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", limit_s: float = LIMIT_S) -> Ended:
-        remote = shlex.join(["/usr/bin/env", "-i", f"PATH={self._search}", *argv])
-        options = [*ssh_options(self._home, self._target, known_hosts(self._home)), "-T"]
-        return run_ssh(self._target, options, remote, stdin, limit_s)
+        return run_ssh(self._target, [*self._options(), "-T"], self._remote(argv), stdin, limit_s)
 
     def command(self, argv: Sequence[str]) -> list[str]:
-        options = [*ssh_options(self._home, self._target, known_hosts(self._home)), "-T"]
-        remote = shlex.join(["/usr/bin/env", "-i", f"PATH={self._search}", *argv])
-        return ["ssh", *options, *self._target.arguments(), "--", self._target.login, remote]
+        target = self._target
+        words = ["ssh", *self._options(), "-T", *target.arguments(), "--", target.login]
+        return [*words, self._remote(argv)]
 
     def script(self, text: str, *arguments: str, limit_s: float = LIMIT_S) -> Ended:
         """Run the text as a shell script, which no process list shows."""
@@ -137,14 +135,19 @@ class SshRunner(Runner):
 
     def close(self) -> None:
         """End the connection that waits for further programs."""
-        options = ssh_options(self._home, self._target, known_hosts(self._home))
         subprocess.run(
-            ["ssh", *options, *self._target.arguments(), "-O", "exit", "--", self._target.login],
+            ["ssh", *self._options(), *self._target.arguments(), "-O", "exit", "--", self._target.login],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=LIMIT_S,
             check=False,
         )
+
+    def _options(self) -> list[str]:
+        return ssh_options(self._home, self._target, known_hosts(self._home))
+
+    def _remote(self, argv: Sequence[str]) -> str:
+        return shlex.join(["/usr/bin/env", "-i", f"PATH={self._search}", *argv])
 
 
 def ssh_options(home: Home, target: Target, pinned: Path, *, accept_new: bool = False) -> list[str]:

@@ -228,7 +228,8 @@ def test_a_loss_after_the_first_delta_ends_the_request():
     assert fleet.counts == (0, 0)
 
 
-def test_poison_is_not_given_to_a_third_worker():
+def _died_at_a_and_now_at_b() -> tuple[Fleet, Outlet]:
+    """The request `r`; a third worker is there."""
     fleet = Fleet()
     fleet.join("a")
     outlet = fleet.ask("r")
@@ -236,6 +237,11 @@ def test_poison_is_not_given_to_a_third_worker():
     fleet.join("b")
     fleet.lose(b"a")
     fleet.join("c")
+    return fleet, outlet
+
+
+def test_poison_is_not_given_to_a_third_worker():
+    fleet, outlet = _died_at_a_and_now_at_b()
     fleet.accept(b"b")
     fleet.lose(b"b")
     assert outlet.code == "worker_lost"
@@ -243,13 +249,7 @@ def test_poison_is_not_given_to_a_third_worker():
 
 
 def test_a_worker_that_never_said_to_have_a_request_did_not_die_of_it():
-    fleet = Fleet()
-    fleet.join("a")
-    outlet = fleet.ask("r")
-    fleet.start(b"a")
-    fleet.join("b")
-    fleet.lose(b"a")
-    fleet.join("c")
+    fleet, outlet = _died_at_a_and_now_at_b()
     fleet.lose(b"b")
     assert outlet.code == ""
     assert fleet.at(b"c") == ["r"]
