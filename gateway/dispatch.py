@@ -215,8 +215,10 @@ class Dispatcher:
         else:
             self.breakers.unsent(view)
         for flight in self.flights.at(view.connection):
-            # Of a request that it never said to have, it cannot have died: a cut network loses many at once.
-            move = self._after_death if died and flight.confirmed else self._retry
+            # A cut network loses many at once: over it, who never said to have a request did not die of it.
+            # On this machine nothing is cut, but a process can die before its word of the request is out.
+            had_it = flight.confirmed or not view.key
+            move = self._after_death if died and had_it else self._retry
             error = ClusterError(
                 ErrorCode.WORKER_LOST, f"the worker {view.worker_id} was lost ({why}); ask again"
             )

@@ -13,6 +13,7 @@ from gateway.flight import Sent
 from protocol.config import QueueConfig, RoutingConfig, WorkerConfig
 from protocol.errors import ClusterError
 from protocol.messages import Abort, Goodbye
+from protocol.wire_keys import AllowList
 from tests.gateway.fleet import Fleet, Outlet, hello
 
 CONFIGURED = (WorkerConfig(id="a", model="m"),)
@@ -228,9 +229,12 @@ def test_a_loss_after_the_first_delta_ends_the_request():
     assert fleet.counts == (0, 0)
 
 
-def _died_at_a_and_now_at_b() -> tuple[Fleet, Outlet]:
-    """The request `r`; a third worker is there."""
+def _died_at_a_and_now_at_b(*, remote: bool = False) -> tuple[Fleet, Outlet]:
+    """The request `r`; a third worker is there. Workers that are `remote` come over a network."""
     fleet = Fleet()
+    if remote:
+        fleet.keys = {b"a": "key-a", b"b": "key-b", b"c": "key-c"}
+        fleet.membership.guard.allowed = AllowList({"a": "key-a", "b": "key-b", "c": "key-c"})
     fleet.join("a")
     outlet = fleet.ask("r")
     fleet.start(b"a")
@@ -240,16 +244,24 @@ def _died_at_a_and_now_at_b() -> tuple[Fleet, Outlet]:
     return fleet, outlet
 
 
-def test_poison_is_not_given_to_a_third_worker():
-    fleet, outlet = _died_at_a_and_now_at_b()
+@pytest.mark.parametrize("remote", [False, True])
+def test_poison_is_not_given_to_a_third_worker(remote: bool):
+    fleet, outlet = _died_at_a_and_now_at_b(remote=remote)
     fleet.accept(b"b")
     fleet.lose(b"b")
     assert outlet.code == "worker_lost"
     assert fleet.at(b"c") == []
 
 
-def test_a_worker_that_never_said_to_have_a_request_did_not_die_of_it():
+def test_poison_that_kills_before_a_word_of_it_is_out_is_not_given_to_a_third_worker():
     fleet, outlet = _died_at_a_and_now_at_b()
+    fleet.lose(b"b")
+    assert outlet.code == "worker_lost"
+    assert fleet.at(b"c") == []
+
+
+def test_a_remote_worker_that_never_said_to_have_a_request_did_not_die_of_it():
+    fleet, outlet = _died_at_a_and_now_at_b(remote=True)
     fleet.lose(b"b")
     assert outlet.code == ""
     assert fleet.at(b"c") == ["r"]
