@@ -14,6 +14,7 @@ import msgspec
 from protocol import config_rules
 from protocol.addresses import LOCAL
 from protocol.config_errors import ConfigError, explain
+from protocol.config_media import MediaConfig
 from protocol.config_tables import (
     EMBEDDED,
     AnthropicConfig,
@@ -41,6 +42,7 @@ __all__ = [
     "HeartbeatConfig",
     "LimitsConfig",
     "LogConfig",
+    "MediaConfig",
     "ModelConfig",
     "NodeConfig",
     "QueueConfig",
