@@ -60,6 +60,8 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     wanted: bool
     last_log: tuple[str, ...] = ()
     """Of a parked one."""
+    digest: str = ""
+    """Of what it was started with; empty where nobody knows."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +72,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     stopping: bool
     processes: tuple[ProcessView, ...] = ()
     error: str = ""
+    told: str = ""
+    """The digest of the whole configuration as it was last read; empty where nobody knows."""
 
 
 def view_of(process: Process) -> ProcessView:
@@ -87,6 +91,7 @@ def view_of(process: Process) -> ProcessView:
         outdated=process.alive and process.running_digest != process.spec.digest,
         wanted=process.wanted,
         last_log=process.last_log,
+        digest=process.running_digest if process.alive else "",
     )
 
 

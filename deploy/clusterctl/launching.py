@@ -12,28 +12,39 @@ import msgspec
 
 from clusterctl.supervision import Kind, Spec
 from protocol.addresses import Home, models_folder
-from protocol.config import ClusterConfig
+from protocol.config import ClusterConfig, WorkerConfig
 
 
 def specs_of(config: ClusterConfig) -> list[Spec]:
     """One spec for each process of the configuration, gateways first."""
     gateways = [
-        Spec(g.id, Kind.GATEWAY, config.limits.drain_timeout_s, _digest(config, g.id))
+        Spec(g.id, Kind.GATEWAY, config.limits.drain_timeout_s, _digest_of_gateway(config))
         for g in config.local_gateways
     ]
     workers = [
-        Spec(w.id, Kind.WORKER, w.drain_timeout_s, _digest(config, w.id)) for w in config.local_workers
+        Spec(w.id, Kind.WORKER, w.drain_timeout_s, _digest_of_worker(config, w)) for w in config.local_workers
     ]
     return gateways + workers
 
 
-def _digest(config: ClusterConfig, process_id: str) -> str:
-    """Of what the process reads at its start: its own entry, the gateways, the common tables; not the others.
+def whole_digest(config: ClusterConfig) -> str:
+    """Of all that processes of this machine read in the configuration, further names of models included."""
+    return _digest(msgspec.structs.replace(config, nodes=()))
 
-    Further names of models are left out, too: gateways take them from the file while they run.
-    """
-    own = [msgspec.structs.replace(w, aliases=()) for w in config.workers if w.id == process_id]
-    read = msgspec.structs.replace(config, workers=tuple(own), nodes=(), models=())
+
+def _digest_of_gateway(config: ClusterConfig) -> str:
+    """Of what it reads at its start; the names of workers and models it takes from the file while it runs."""
+    return _digest(msgspec.structs.replace(config, workers=(), nodes=(), models=()))
+
+
+def _digest_of_worker(config: ClusterConfig, worker: WorkerConfig) -> str:
+    """Of what it reads at its start: its own entry but for further names, gateways, beats and logs."""
+    gateways = [(gateway.id, gateway.listen, gateway.insecure_tcp) for gateway in config.all_gateways]
+    own = msgspec.structs.replace(worker, aliases=())
+    return _digest((own, gateways, config.heartbeat, config.residency, config.log))
+
+
+def _digest(read: object) -> str:
     return hashlib.sha256(msgspec.json.encode(read, order="deterministic")).hexdigest()[:16]
 
 

@@ -22,7 +22,7 @@ from clusterctl import supervision
 from clusterctl.admin import observe_ready
 from clusterctl.children import Children, Command, record_own
 from clusterctl.control import NAME, ControlServer, Reply, Request, view_of
-from clusterctl.launching import command_of, specs_of
+from clusterctl.launching import command_of, specs_of, whole_digest
 from clusterctl.orphans import take_orphans
 from clusterctl.serving import Announcement
 from clusterctl.supervision import Forget, Kill, Kind, Phase, Process, Spec, Start, Terminate
@@ -246,6 +246,7 @@ class Supervisor:
             stopping=self._stopping,
             processes=tuple(view_of(process) for process in self._all()),
             error=error,
+            told=whole_digest(self._config),
         )
 
     def _reconcile(self, request: Request) -> str:

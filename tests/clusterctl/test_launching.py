@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterctl.launching import child_environment, command_of, settled_environment, specs_of
+from clusterctl.launching import child_environment, command_of, settled_environment, specs_of, whole_digest
 from clusterctl.supervision import Kind
 from protocol.addresses import Home
 from protocol.config import parse
@@ -84,3 +84,18 @@ def test_the_operators_own_setting_wins():
 def test_the_gateway_gets_no_threads():
     of = config(worker("a"))
     assert child_environment(replace(spec(of, "g")), of, {"A": "1"}, 8) == {"A": "1"}
+
+
+def test_what_only_gateways_read_changes_nothing_for_workers():
+    one = config(worker("a"))
+    two = config(worker("a"), tables="[queue]\nmax_requests = 3\n")
+    assert spec(one, "a").digest == spec(two, "a").digest
+    assert spec(one, "g").digest != spec(two, "g").digest
+
+
+def test_the_whole_digest_sees_further_names_but_no_addresses_of_machines():
+    one = config(worker("a"))
+    assert whole_digest(one) != whole_digest(config(worker("a", aliases=["x"])))
+    assert whole_digest(one) == whole_digest(
+        config(worker("a"), tables='[[nodes]]\nname = "s"\nhost = "h"\n')
+    )
