@@ -77,14 +77,18 @@ class Wire:
         )
         self._membership: Membership
         self._also_tick: Callable[[float], None]
+        self._all_read: Callable[[], None]
         self._started = False
         self._look_planned = False
         self.bad_frames = 0
 
-    def start(self, membership: Membership, also_tick: Callable[[float], None]) -> None:
-        """Read from now on. `also_tick` is called ten times a second."""
+    def start(
+        self, membership: Membership, also_tick: Callable[[float], None], all_read: Callable[[], None]
+    ) -> None:
+        """Read from now on. `also_tick` is called ten times a second, `all_read` after messages were read."""
         self._membership = membership
         self._also_tick = also_tick
+        self._all_read = all_read
         self._started = True
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(_descriptor(self._socket), self._drain)
@@ -125,6 +129,10 @@ class Wire:
 
     def _drain(self) -> None:
         self._look_planned = False
+        self._read()
+        self._all_read()
+
+    def _read(self) -> None:
         for _ in range(_BATCH):
             if not zmq.zmq_poll([(self._socket, zmq.POLLIN)], 0):
                 return  # to ask costs a sixth of the exception

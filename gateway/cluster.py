@@ -40,11 +40,10 @@ class Cluster:
 
     def __init__(self, config: ClusterConfig, gateway_id: str, wire: Wire) -> None:
         gateway = config.gateway_named(gateway_id)
-        loop = asyncio.get_running_loop()
         self._id = gateway_id
-        self._clock = loop.time
+        self._clock = asyncio.get_running_loop().time
         self._limits = config.limits
-        self.turn = Turn(loop.call_soon)
+        self.turn = Turn()
         self._streams: dict[str, Stream] = {}
         rng = random.Random()  # noqa: S311 (spreads load, guards nothing)
         takes_fakes = gateway.allow_fake or is_loopback(split_http(gateway.http)[0])
@@ -58,7 +57,7 @@ class Cluster:
         self._transport = wire
         self.stopping = False
         self.url = ""
-        wire.start(self._membership, self._tick)
+        wire.start(self._membership, self._tick, self.turn.end)
 
     def reconfigure(self, config: ClusterConfig) -> None:
         """The configuration was read again: workers and names of models count from now on."""

@@ -133,8 +133,11 @@ class Flight:
     def take(self, delta: Delta, message: int) -> None:
         """Note what came, in the message of that number, one after 0: the first delta of a step carries the
         ids of all that the step says."""
-        if delta.token_ids:
-            self.emitted.extend(delta.token_ids)
+        if ids := delta.token_ids:
+            if len(ids) == 1:  # an array takes one far sooner than a tuple of one
+                self.emitted.append(ids[0])
+            else:
+                self.emitted.extend(ids)
             self._traced = message
         elif self._traced != message:
             self.untraced = True

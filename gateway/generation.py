@@ -19,6 +19,7 @@ from gateway.line import Line
 from gateway.metrics import Metrics
 from gateway.middleware import Reply
 from gateway.quotas import Quotas
+from gateway.stream import Stream
 from protocol.config import LimitsConfig
 from protocol.errors import ClusterError, ErrorCode
 from protocol.messages import Finished, Generate
@@ -169,11 +170,7 @@ class _News:
             events = self._writer.start(choices.prompt)
         if self._began:
             for index, stream in self._open:
-                if (plain := stream.plain()) is not None:
-                    events += self._writer.text(index, plain.text, plain.completion_tokens)
-                else:
-                    for piece in stream.pieces():
-                        events += self._writer.piece(index, piece)
+                events += self._came(index, stream)
                 if stream.end is not None:
                     events += self._finish(index, stream.end)
         if choices.error is not None:
@@ -183,13 +180,22 @@ class _News:
         return events
 
     def push(self) -> bool:
-        """Write what came, if that is possible at once."""
+        """Have what came written at the end of the turn, if that is possible at once."""
         line = self._line
-        if not line.is_free:
+        if not self._began or not line.is_free:
             return False
-        if events := self.events():
-            self.choices.write(line.write, line.framed(events))
+        choices = self.choices
+        for index, stream in self._open:
+            if events := self._came(index, stream):
+                choices.wrote = True
+                choices.turn.writes.append((line.write, line.framed(events)))
         return True
+
+    def _came(self, index: int, stream: Stream) -> bytes:
+        """What came of one since the last call, but for its end."""
+        if (plain := stream.plain()) is not None:
+            return self._writer.text(index, plain.text, plain.completion_tokens)
+        return b"".join([self._writer.piece(index, piece) for piece in stream.pieces()])
 
     def _finish(self, index: int, end: Finished) -> bytes:
         # Not taken out in place: the list is being looked through.

@@ -24,7 +24,7 @@ class Group:
     """
 
     def __init__(self, turn: Turn) -> None:
-        self._turn = turn
+        self.turn = turn
         self._waiter: asyncio.Future[None] | None = None
         self._push: Callable[[], bool] | None = None
         self._push_due = False
@@ -69,9 +69,10 @@ class Group:
             self.wake()
         elif not self._push_due:
             self._push_due = True
-            self._turn.finally_do(self._push_now)
+            self.turn.due.append(self)
 
-    def _push_now(self) -> None:
+    def push_now(self) -> None:
+        """All that came this turn is there."""
         self._push_due = False
         if self._push is None or self._waiter is None or self._waiter.done():
             return  # who waited looks for himself
@@ -80,11 +81,6 @@ class Group:
                 self.wake()
         except Exception as error:  # noqa: BLE001 (it is raised where it is waited for; others go on)
             self._waiter.set_exception(error)
-
-    def write(self, write: Callable[[bytes], None], piece: bytes) -> None:
-        """For `push`: what is to be written of what came."""
-        self.wrote = True
-        self._turn.write(write, piece)
 
     def wake(self) -> None:
         self._news = True

@@ -34,9 +34,8 @@ def finished() -> Finished:
     return Finished(request_id="r", attempt=0, finish_reason="stop", usage=Usage(), load=Load())
 
 
-def group_of(ends: list[Callable[[], None]] | None = None) -> Group:
-    """`ends` gets what the loop is to call at the end of its turn."""
-    return Group(Turn(([] if ends is None else ends).append))
+def group_of() -> Group:
+    return Group(Turn())
 
 
 def stream_of(clock: Clock, *, live: bool, group: Group | None = None) -> Stream:
@@ -146,15 +145,13 @@ def _pushed(push: Callable[[], bool], *news: Callable[[Stream], None]) -> tuple[
     """Whether who waits beside `push` was woken by the news of one turn. Raises what the wait raises."""
 
     async def scenario() -> tuple[bool, Stream]:
-        ends: list[Callable[[], None]] = []
-        group = group_of(ends)
+        group = group_of()
         stream = stream_of(Clock(), live=True, group=group)
         waiting = asyncio.ensure_future(group.changed(push))
         await asyncio.sleep(0)
         for one in news:
             one(stream)
-        for end in ends:
-            end()
+        group.turn.end()
         await asyncio.sleep(0)
         if waiting.done():
             waiting.result()
@@ -207,12 +204,11 @@ def test_a_push_that_fails_fails_who_waits():
 
 def test_what_comes_while_something_is_being_written_is_news_and_not_pushed():
     async def scenario() -> None:
-        ends: list[Callable[[], None]] = []
-        group = group_of(ends)
+        group = group_of()
         stream_of(Clock(), live=True, group=group).delta(delta("a"))
         async with asyncio.timeout(5):
             await group.changed(lambda: True)
-        assert not ends
+        assert not group.turn.due
 
     asyncio.run(scenario())
 
