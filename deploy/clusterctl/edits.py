@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -49,17 +49,17 @@ def new_config(http: str, workers: int) -> str:
     return text
 
 
-def add_worker(text: str, entry: Mapping[str, Any]) -> tuple[str, WorkerConfig]:
+def add_worker(text: str, entry: Mapping[str, Any], taken: Collection[str] = ()) -> tuple[str, WorkerConfig]:
     """The text with a worker more; the same text when that very worker is there already.
 
-    Without an `id` the entry gets a free one. Raises `EditError` when the id has another worker,
-    and `ConfigError` when the result would not be valid.
+    Without an `id` the entry gets a free one, none of those `taken`. Raises `EditError` when the id has
+    another worker, and `ConfigError` when the result would not be valid.
     """
     config = parse(text)
     wanted = dict(entry)
     if "id" not in wanted:
         name = _worker({**wanted, "id": "unnamed"}).name
-        wanted = {"id": free_id(config, name), **wanted}
+        wanted = {"id": free_id(config, name, taken), **wanted}
     known = [worker for worker in config.workers if worker.id == wanted["id"]]
     if known:
         _refuse_a_different_one(known[0], wanted)
@@ -106,9 +106,9 @@ def difference(old: str, new: str, name: str) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
-def free_id(config: ClusterConfig, name: str) -> str:
+def free_id(config: ClusterConfig, name: str, taken: Collection[str] = ()) -> str:
     """An id made from the model's name that no process has."""
-    taken = {gateway.id for gateway in config.all_gateways} | {worker.id for worker in config.workers}
+    taken = {*taken, *(gateway.id for gateway in config.all_gateways), *(w.id for w in config.workers)}
     base = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:26].rstrip("-._") or "worker"
     number = 1
     while f"{base}-{number}" in taken:

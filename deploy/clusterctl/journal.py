@@ -111,12 +111,12 @@ class Operation:
             self._set_steps(tuple(done if known is begun else known for known in self.entry.steps))
 
     def leave_open(self) -> None:
-        """What the block raises could not be put right: the next command has to."""
+        """However the block ends, what it left could not be put right: the next command has to."""
         self._open = True
 
     def end(self, error: BaseException | None) -> None:
         """Write down how it ended, unless it is left open."""
-        if error is not None and self._open:
+        if self._open:
             return
         self.entry = msgspec.structs.replace(
             self.entry,
@@ -138,7 +138,7 @@ class Operation:
 @contextlib.contextmanager
 def operation(home: Home, name: str, subject: Mapping[str, str]) -> Iterator[Operation]:
     """Write down what the block does. Raises `OSError` when that is not possible."""
-    folder = _folder(home)
+    folder = operations_folder(home)
     with contextlib.ExitStack() as stack:
         with folder_locked(folder):
             _prune(folder)
@@ -173,7 +173,7 @@ def going_on(home: Home, name: str = "") -> list[Entry]:
 @contextlib.contextmanager
 def taken_up(home: Home, entry: Entry) -> Iterator[Operation | None]:
     """Go on with one that was interrupted; None when another command does, or did."""
-    folder = _folder(home)
+    folder = operations_folder(home)
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(locked(_lock_of(folder, entry), patience_s=0.0))
@@ -199,7 +199,8 @@ def _ending(it: Operation) -> Iterator[None]:
     it.end(None)
 
 
-def _folder(home: Home) -> Path:
+def operations_folder(home: Home) -> Path:
+    """Where the journal is, and locks of what goes on. Raises `AddressError`."""
     private_folder(home.path / "state")
     return private_folder(home.path / "state" / "ops")
 

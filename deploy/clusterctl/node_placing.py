@@ -6,18 +6,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from clusterctl import configfile, draining, edits, node_workers, operations
-from clusterctl.nodes import Node, alone_with, installed_version
+from clusterctl import configfile, draining, edits, journal, node_workers, operations
+from clusterctl.node_lock import Held, changing
+from clusterctl.nodes import Node
 from clusterctl.operations import OperationError, Say
 from clusterctl.progress import SERVES, progress_lines
+from clusterctl.reserving import reserved
 from clusterctl.wire_keys import forget_worker
 from protocol.addresses import LOCAL, Home
 from protocol.config import ClusterConfig, WorkerConfig, parse
 from protocol.configfile import read_config, read_text
 
-_PATIENCE_S = 60.0
+ADD, REMOVE = "add-worker", "remove-worker"
+"""In the journal."""
+PATIENCE_S = 60.0
 _LOOK_S = 0.5
 _ASK_THERE_S = 3.0
 
@@ -25,52 +27,83 @@ _ASK_THERE_S = 3.0
 def add(home: Home, path: Path, entry: dict[str, Any], say: Say, *, force_memory: bool) -> tuple[bool, str]:
     """Have the worker run on its node; whether that changed anything, and the worker's id.
 
-    Raises what `node_workers.place` does, and `EditError`; then nothing is changed.
+    Raises `EditError`, `OperationError` and what `changing` does; then nothing is changed.
     """
-    name = entry["node"]
-    with alone_with(home, name, _PATIENCE_S):
+    node = Node(read_config(path).node_named(entry["node"]), home)
+    with reserved(home, path, entry) as whole:
         text = read_text(path)
-        node = Node(parse(text).node_named(name), home)
-        changed, worker = edits.add_worker(text, entry)
+        changed, worker = edits.add_worker(text, whole)
         if changed == text:
             return False, worker.id
-        config = parse(changed)
-        node_workers.refuse_unreachable(config)
-        node_workers.place(
-            home,
-            node,
-            config,
-            worker.id,
-            lambda line: say(f"{worker.id}: {line}"),
-            force_memory=force_memory,
-        )
-        whole = {"id": worker.id, **entry}
-        configfile.change_config(path, lambda text: edits.add_worker(text, whole)[0])
+        node_workers.refuse_unreachable(parse(changed))
+        with changing(home, node, PATIENCE_S) as held:
+            _add(home, path, held, whole, say, force_memory=force_memory)
     operations.follow_config(home, path)
     return True, worker.id
 
 
+def _add(home: Home, path: Path, held: Held, whole: dict[str, Any], say: Say, *, force_memory: bool) -> None:
+    node, version, worker_id = held.node, held.version, whole["id"]
+    config = parse(edits.add_worker(read_text(path), whole)[0])
+    node_workers.refuse_unfit(node, version, config, worker_id, force_memory=force_memory)
+    say(f"{worker_id}: the gateways are reached from there")
+    with (
+        journal.operation(home, ADD, {"worker": worker_id, "node": node.name}) as operation,
+        node_workers.undone_on_failure(home, node, version, config, worker_id, operation),
+    ):
+        node_workers.place(home, node, version, config, worker_id, operation)
+        say(f"{worker_id}: its key is made there, and allowed here; it is started")
+        with operation.step("configure"):
+            configfile.change_config(path, lambda text: edits.add_worker(text, whole)[0])
+
+
 def remove(home: Home, path: Path, worker: WorkerConfig, say: Say) -> None:
     """Have it run no more, once its requests are finished. Raises `OperationError`; it may be repeated."""
-    with alone_with(home, worker.node, _PATIENCE_S):
-        config = read_config(path)
-        node = Node(config.node_named(worker.node), home)
-        version = installed_version(node)
-        others = tuple(known for known in config.workers if known.id != worker.id)
-        say(f"{worker.id}: what it has is being finished")
-        node_workers.follow(node, version, msgspec.structs.replace(config, workers=others))
-        node_workers.wait_until_gone(node, version, worker.id, worker.drain_timeout_s)
-        node_workers.forget_key(node, worker.id)
-        configfile.change_config(path, lambda text: edits.remove_worker(text, worker.id))
-        forget_worker(home, worker.id)
+    node = Node(read_config(path).node_named(worker.node), home)
+    with (
+        changing(home, node, PATIENCE_S) as held,
+        journal.operation(home, REMOVE, {"worker": worker.id, "node": node.name}) as operation,
+    ):
+        end_there(home, path, held, worker, operation, say)
     operations.follow_config(home, path)
 
 
-def wait_until_serving(home: Home, config: ClusterConfig, worker_id: str, timeout_s: float, say: Say) -> None:
-    """Return when the worker serves, wherever it runs. Raises `OperationError` when it never will."""
+def end_there(
+    home: Home,
+    path: Path,
+    held: Held,
+    worker: WorkerConfig,
+    operation: journal.Operation,
+    say: Say,
+) -> None:
+    """What `remove` does, while nobody else changes the node."""
+    node, version = held.node, held.version
+    say(f"{worker.id}: what it has is being finished")
+    with operation.step("stop"):
+        node_workers.follow(node, version, node_workers.without(read_config(path), worker.id))
+        node_workers.wait_until_gone(node, version, worker.id, worker.drain_timeout_s)
+        node_workers.forget_key(node, worker.id)
+    with operation.step("configure"):
+        configfile.change_config(path, lambda text: edits.remove_worker(text, worker.id))
+        forget_worker(home, worker.id)
+
+
+def wait_until_serving(
+    home: Home,
+    config: ClusterConfig,
+    worker_id: str,
+    timeout_s: float,
+    say: Say,
+    *,
+    not_pid: int | None = None,
+) -> None:
+    """Return when the worker serves, wherever it runs, and has another pid than `not_pid`.
+
+    Raises `OperationError` when it never will.
+    """
     worker = config.worker_named(worker_id)
     if worker.node == LOCAL:
-        draining.wait_until_serving(home, config, worker_id, timeout_s, say)
+        draining.wait_until_serving(home, config, worker_id, timeout_s, say, not_pid=not_pid)
         return
     node = Node(config.node_named(worker.node), home)
     begun = looked = time.monotonic()
@@ -81,7 +114,8 @@ def wait_until_serving(home: Home, config: ClusterConfig, worker_id: str, timeou
         if line != said:
             said = line
             say(line)
-        if next(w.state for w in status.workers if w.id == worker_id) in SERVES:
+        seen = next(w for w in status.workers if w.id == worker_id)
+        if seen.state in SERVES and seen.pid != not_pid:
             return
         now = time.monotonic()
         if now - looked > _ASK_THERE_S:

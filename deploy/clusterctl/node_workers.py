@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
 import tomlkit
 
+from clusterctl.journal import Operation
 from clusterctl.model_sizes import ENGINES
 from clusterctl.nodes import Node, installed_version
 from clusterctl.operations import OperationError, RefusedError, Say
@@ -113,40 +113,67 @@ def follow(node: Node, version: str, config: ClusterConfig) -> None:
     _must(node, node.clusterctl(version, [command]), f"clusterctl {command}")
 
 
-def place(
-    home: Home,
-    node: Node,
-    config: ClusterConfig,
-    worker_id: str,
-    done: Callable[[str], None],
-    *,
-    force_memory: bool = False,
+def refuse_unfit(
+    node: Node, version: str, config: ClusterConfig, worker_id: str, *, force_memory: bool = False
 ) -> None:
-    """Start a worker of the configuration there. Raises `OperationError`; then it is not there.
+    """Raises `RefusedError` where a worker of the configuration could not run.
 
-    `done` is told of each step. `force_memory`: whether or not it fits into the machine's memory.
+    `force_memory`: whether or not it fits into the machine's memory.
     """
-    version = installed_version(node)
     worker = config.worker_named(worker_id)
     _refuse_no_model(node, worker)
     if not force_memory:
         _refuse_no_room(node, version, worker)
     for gateway in config.all_gateways:
         _refuse_no_way(node, version, _dialled(gateway))
-    done("the gateways are reached from there")
-    try:
+
+
+def place(
+    home: Home,
+    node: Node,
+    version: str,
+    config: ClusterConfig,
+    worker_id: str,
+    operation: Operation,
+) -> None:
+    """Start a worker of the configuration there. Raises `OperationError`; see `undone_on_failure`."""
+    with operation.step("key", worker=worker_id):
         _issue_key(home, node, version, config, worker_id)
-        done("its key is made there, and allowed here")
+    with operation.step("start", worker=worker_id):
         follow(node, version, config)
-        done("it is started")
+
+
+@contextlib.contextmanager
+def undone_on_failure(
+    home: Home,
+    node: Node,
+    version: str,
+    config: ClusterConfig,
+    worker_id: str,
+    operation: Operation,
+) -> Iterator[None]:
+    """When the block fails, the worker is not there; if that cannot be now, the next command sees to it."""
+    try:
+        yield
     except BaseException:
-        allow(home, worker_id, None)
-        others = tuple(known for known in config.workers if known.id != worker_id)
-        left = msgspec.structs.replace(config, workers=others)
-        for undo in (partial(forget_key, node, worker_id), partial(follow, node, version, left)):
-            with contextlib.suppress(HostUnreachableError, RunnerTimeoutError, OperationError):
-                undo()  # what is in the way of that was in the way before, and is told already
+        try:
+            withdraw(home, node, version, config, worker_id)
+        except (HostUnreachableError, RunnerTimeoutError, OperationError):
+            operation.leave_open()  # what is in the way of that was in the way before, and is told already
         raise
+
+
+def withdraw(home: Home, node: Node, version: str, config: ClusterConfig, worker_id: str) -> None:
+    """Have nothing of a worker there, whether or not it was placed. Raises `OperationError`."""
+    allow(home, worker_id, None)
+    forget_key(node, worker_id)
+    follow(node, version, without(config, worker_id))
+
+
+def without(config: ClusterConfig, worker_id: str) -> ClusterConfig:
+    """The configuration without that worker."""
+    others = tuple(known for known in config.workers if known.id != worker_id)
+    return msgspec.structs.replace(config, workers=others)
 
 
 def forget_key(node: Node, worker_id: str) -> None:

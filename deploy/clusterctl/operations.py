@@ -183,8 +183,11 @@ def wait_until_down(home: Home, say: Say) -> None:
         time.sleep(POLL_S)
 
 
-def follow_config(home: Home, config_file: Path) -> bool:
-    """Have a running supervisor start and stop what the changed file says; False when none runs."""
+def follow_config(home: Home, config_file: Path, *, retry: bool = False) -> bool:
+    """Have a running supervisor start and stop what the changed file says; False when none runs.
+
+    With `retry`, what is stopped, parked or pausing is started, too.
+    """
     config = read_config(config_file)
     reply = supervisor_of(home, config_file, config)
     if reply is None or reply.stopping:
@@ -192,9 +195,9 @@ def follow_config(home: Home, config_file: Path) -> bool:
     refuse_another_file(reply, config_file)
     ensure_pairs(home, config)
     if config.supervisor == "launchd":
-        LaunchdCluster(home, config_file, config).follow(os.environ, retry=False)
+        LaunchdCluster(home, config_file, config).follow(os.environ, retry=retry)
         return True
-    reply = asked(home, Request(command="reconcile"))
+    reply = asked(home, Request(command="reconcile", retry=retry))
     if reply.error:
         raise OperationError(reply.error)
     return True

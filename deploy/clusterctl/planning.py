@@ -69,6 +69,8 @@ class Machine:
     """Whether something there starts and ends processes."""
     version: str = ""
     """The installed one of another machine."""
+    knows: frozenset[str] = frozenset()
+    """The ids that another machine was told to run; their keys are there."""
     why_not: str = ""
     """Why nothing can be done there, and what to do."""
     unreachable: bool = False

@@ -7,7 +7,17 @@ from typing import Any
 
 import click
 
-from clusterctl import configfile, draining, edits, fitting, model_sizes, node_placing, operations, output
+from clusterctl import (
+    configfile,
+    draining,
+    edits,
+    fitting,
+    journal,
+    model_sizes,
+    node_placing,
+    operations,
+    output,
+)
 from clusterctl.commands import complete_ids
 from clusterctl.model_store import found_folder
 from clusterctl.options import (
@@ -19,6 +29,8 @@ from clusterctl.options import (
     start_timeout_option,
     taught,
 )
+from clusterctl.recovery import recover
+from clusterctl.reserving import reserved
 from clusterctl.wire_keys import forget_worker
 from protocol.addresses import LOCAL, Home
 from protocol.config import EMBEDDED, WorkerConfig, parse
@@ -89,6 +101,7 @@ def add_worker(
         return
     if wait:
         operations.refuse_when_down(home, path)
+    recover(home, path, output.say)
     if entry.get("node", LOCAL) == LOCAL:
         changed, worker_id, following = _add_here(home, path, entry, start=not no_start)
     elif no_start:
@@ -108,16 +121,10 @@ def add_worker(
 
 
 def _add_here(home: Home, path: Path, entry: dict[str, Any], *, start: bool) -> tuple[bool, str, str]:
-    added: list[WorkerConfig] = []
-
-    def change(text: str) -> str:
-        changed, worker = edits.add_worker(text, entry)
-        added.append(worker)
-        return changed
-
-    changed = configfile.change_config(path, change)
+    with reserved(home, path, entry) as whole:
+        changed = configfile.change_config(path, lambda text: edits.add_worker(text, whole)[0])
     started = start and operations.follow_config(home, path)
-    return changed, added[-1].id, "is starting" if started else "starts with: clusterctl up"
+    return changed, whole["id"], "is starting" if started else "starts with: clusterctl up"
 
 
 def _check_memory(path: Path, entry: dict[str, Any]) -> None:
@@ -203,6 +210,7 @@ def _model(given: str) -> str:
 def remove_worker(worker_id: str, config_file: Path | None) -> None:
     """End a worker, once its requests are finished, and take it out of the configuration."""
     home, path = places(config_file)
+    recover(home, path, output.say)
     config = read_config(path)
     known = next((worker for worker in config.workers if worker.id == worker_id), None)
     if known is not None and known.node != LOCAL:
@@ -210,8 +218,11 @@ def remove_worker(worker_id: str, config_file: Path | None) -> None:
         click.echo(f"{worker_id} is removed")
         return
     if known:
-        configfile.change_config(path, lambda text: edits.remove_worker(text, worker_id))
-        forget_worker(home, worker_id)
+        with journal.operation(home, node_placing.REMOVE, {"worker": worker_id, "node": LOCAL}) as operation:
+            with operation.step("configure"):
+                configfile.change_config(path, lambda text: edits.remove_worker(text, worker_id))
+            with operation.step("key"):
+                forget_worker(home, worker_id)
     elif any(gateway.id == worker_id for gateway in config.all_gateways):
         raise edits.EditError(f"{worker_id} is a gateway, not a worker")
     if operations.follow_config(home, path):

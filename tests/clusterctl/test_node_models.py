@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +11,6 @@ import pytest
 from clusterctl import node_workers
 from clusterctl.operations import RefusedError
 from clusterctl.runner import Ended, Runner
-from protocol.addresses import Home
 from protocol.config import ClusterConfig, GatewayConfig, WorkerConfig
 
 WORKER = WorkerConfig(id="far-1", model="org/m", node="studio-2", max_model_len=8192)
@@ -53,7 +52,7 @@ class FakeNode:
 def place(node: Any, worker: WorkerConfig = WORKER, **options: bool) -> str:
     config = ClusterConfig(version=1, gateway=GatewayConfig(id="gw-1", http="127.0.0.1:0"), workers=(worker,))
     with pytest.raises(RefusedError) as refused:
-        node_workers.place(Home(Path("/none")), node, config, worker.id, lambda line: None, **options)
+        node_workers.refuse_unfit(node, "1.0", config, worker.id, **options)
     return str(refused.value)
 
 

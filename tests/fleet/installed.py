@@ -1,0 +1,66 @@
+"""A machine on which this very checkout is installed, in a moment: no wheels, the same folders."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from clusterctl import node_side
+from clusterctl.ssh import known_hosts
+from tests.fleet.sshd import Machine, machine
+from tests.integration.operating import Operator
+
+VERSION = "0.0.0-checkout"
+ROOT = Path(__file__).parents[2]
+_PYTHON = """#!/bin/sh
+for word in "$@"; do
+    while [ "$word" = "$(cat {prefix}/hold 2>/dev/null)" ]; do touch {prefix}/holding; sleep 0.05; done
+done
+export PYTHONPATH={root}:{root}/deploy OPENBLAS_NUM_THREADS=1
+exec {python} "$@"
+"""
+"""A command of whose words one stands in the file `hold` waits until that is gone."""
+
+
+@contextlib.contextmanager
+def installed(name: str, folder: Path) -> Iterator[Machine]:
+    with machine(name, folder) as it:
+        prefix = prefix_of(it)
+        for each in node_side._FOLDERS:
+            (prefix / each).mkdir(mode=0o700, parents=True)
+        (prefix / "etc" / "studiofleet-node").touch()
+        for link, target in node_side._LINKS:
+            (prefix / "state" / link).symlink_to(target)
+        python = prefix / "versions" / VERSION / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text(_PYTHON.format(prefix=prefix, root=ROOT, python=sys.executable))
+        python.chmod(0o755)
+        (prefix / "current").symlink_to(f"versions/{VERSION}")
+        try:
+            yield it
+        finally:
+            environ = {**os.environ, "STUDIOFLEET_HOME": str(prefix / "state")}
+            (prefix / "hold").unlink(missing_ok=True)
+            command = [str(python), "-P", "-m", "clusterctl.cli", "down"]
+            subprocess.run(command, env=environ, capture_output=True, timeout=100, check=False)
+
+
+def prefix_of(it: Machine) -> Path:
+    return it.folder / "prefix"
+
+
+def join(operator: Operator, *machines: Machine) -> None:
+    """As `node add` would write it."""
+    with operator.home.config.open("a") as file:
+        for it in machines:
+            words = {"name": it.name, "host": "127.0.0.1", "identity": it.identity, "prefix": prefix_of(it)}
+            file.write(f"\n[[nodes]]\nport = {it.port}\n")
+            file.writelines(f'{key} = "{value}"\n' for key, value in words.items())
+    operator.home.keys.mkdir(mode=0o700, exist_ok=True)
+    with known_hosts(operator.home).open("a") as file:
+        file.writelines(f"{it.name} {it.host_key}\n" for it in machines)
+    known_hosts(operator.home).chmod(0o600)

@@ -1,0 +1,164 @@
+"""Commands that change nodes at one time, or are cut off in the middle, over real sshds."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from clusterctl import journal
+from clusterctl.node_lock import Held, held_there
+from clusterctl.nodes import Node
+from clusterctl.operations import OperationError
+from protocol.configfile import read_config
+from protocol.wire_keys import read_allowed
+from tests.fleet.installed import VERSION, installed, join, prefix_of
+from tests.fleet.sshd import Machine, free_port, needs_sshd
+from tests.integration.cluster import wait_for
+from tests.integration.operating import Operator, operating
+
+pytestmark = [pytest.mark.integration, needs_sshd, pytest.mark.timeout(600)]
+
+FAKE = ("--model", "fake-model", "--engine", "fake")
+
+
+@pytest.fixture(scope="module")
+def studios() -> Iterator[list[Machine]]:
+    with tempfile.TemporaryDirectory(prefix="fleet-") as name, ExitStack() as stack:
+        yield [
+            stack.enter_context(installed(studio, Path(name) / studio)) for studio in ("studio-2", "studio-3")
+        ]
+
+
+@pytest.fixture(scope="module")
+def operator(studios: list[Machine]) -> Iterator[Operator]:
+    with operating() as operator:
+        operator.run("init", "--workers", "0", "--http", "127.0.0.1:0")
+        text = operator.home.config.read_text()
+        listen = f'listen = ["ipc", "tcp://127.0.0.1:{free_port()}"]'
+        operator.home.config.write_text(text.replace('listen = ["ipc"]', listen))
+        join(operator, *studios)
+        operator.run("up", "--wait")
+        yield operator
+
+
+def node_of(operator: Operator, studio: Machine) -> Node:
+    return Node(read_config(operator.home.config).node_named(studio.name), operator.home)
+
+
+def told(studio: Machine) -> str:
+    """What the machine was told of the cluster."""
+    return (prefix_of(studio) / "etc" / "cluster.toml").read_text()
+
+
+def test_two_that_are_added_at_once_do_not_collide(operator: Operator, studios: list[Machine]):
+    hosts = ["studio-2", "studio-2", "studio-3"]
+    adding = [operator.begin("add-worker", *FAKE, "--host", host) for host in hosts]
+    said = [process.communicate(timeout=300)[0] for process in adding]
+    assert [process.returncode for process in adding] == [0, 0, 0], said
+    workers = {worker.id: worker.node for worker in read_config(operator.home.config).workers}
+    assert sorted(workers) == ["fake-model-1", "fake-model-2", "fake-model-3"]
+    assert sorted(workers.values()) == hosts
+    for worker_id in workers:
+        operator.wait_state(worker_id, "ready")
+    assert read_allowed(operator.home).keys.keys() == workers.keys()
+    assert journal.interrupted(operator.home) == []
+
+
+@pytest.mark.parametrize("word", ["show", "up"], ids=["in its key", "in its start"])
+def test_an_add_that_was_killed_is_undone_by_the_next_command(
+    operator: Operator, studios: list[Machine], word: str
+):
+    studio = studios[0]
+    before = operator.home.config.read_text()
+    cut_off(operator, studio, word, "add-worker", *FAKE, "--host", studio.name, "--id", "far-1")
+    said = operator.run("remove-worker", "far-1", limit_s=240)
+    step = "key" if word == "show" else "start"
+    assert re.search(
+        rf"add-worker \(worker far-1, node studio-2\) of .* was interrupted in the step '{step}'", said
+    )
+    assert "; it is undone" in said
+    assert operator.home.config.read_text() == before
+    assert "far-1" not in told(studio)
+    assert not (prefix_of(studio) / "etc" / "keys" / "wire" / "far-1.key").exists()
+    assert "far-1" not in read_allowed(operator.home).keys
+    assert "interrupted" not in operator.run("remove-worker", "far-1")
+
+
+def test_a_removal_that_was_killed_is_finished_by_the_next_command(
+    operator: Operator, studios: list[Machine]
+):
+    studio = studios[0]
+    operator.run("add-worker", *FAKE, "--host", studio.name, "--id", "far-2", limit_s=240)
+    operator.wait_state("far-2", "ready")
+    cut_off(operator, studio, "up", "remove-worker", "far-2")
+    assert "far-2" in operator.home.config.read_text()
+    said = operator.run("add-worker", *FAKE, "--id", "near-1")
+    assert "remove-worker (worker far-2, node studio-2) of " in said
+    assert "; it is finished now" in said
+    assert "far-2" not in operator.home.config.read_text()
+    assert "far-2" not in read_allowed(operator.home).keys
+
+
+def cut_off(operator: Operator, studio: Machine, word: str, *command: str) -> None:
+    """Kill a command while the machine does what has that word."""
+    prefix = prefix_of(studio)
+    (prefix / "holding").unlink(missing_ok=True)
+    (prefix / "hold").write_text(word)
+    process = operator.begin(*command)
+    try:
+        wait_for((prefix / "holding").exists, "it to come so far")
+    finally:
+        process.kill()
+        process.communicate()
+        (prefix / "hold").unlink()
+
+
+def test_a_machine_is_changed_from_one_place_at_a_time(operator: Operator, studios: list[Machine]):
+    held = Held(node_of(operator, studios[0]), VERSION)
+    lock = prefix_of(studios[0]) / "etc" / "operator.lock"
+    with lock.open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        other.write("jo on mac-7 (pid 42)")
+        other.flush()
+        by_whom = pytest.raises(OperationError, match=r"is being changed by jo on mac-7 \(pid 42\)")
+        with by_whom, held_there(held, 0.1):
+            pass
+    with held_there(held, 0.1):
+        assert f"(pid {os.getpid()})" in lock.read_text()
+        with lock.open() as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with held_there(held, 60.0):
+        pass
+
+
+HOLD = """
+import os, sys, time
+from clusterctl.node_lock import Held, held_there
+from clusterctl.nodes import Node
+from protocol.addresses import Home
+from protocol.configfile import read_config
+home = Home.from_environment(os.environ)
+with held_there(Held(Node(read_config(home.config).node_named("studio-2"), home), sys.argv[1]), 60):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_whoever_is_killed_leaves_the_lock_of_a_machine(operator: Operator, studios: list[Machine]):
+    command = [sys.executable, "-P", "-c", HOLD, VERSION]
+    with subprocess.Popen(command, env=operator.environ, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        holder.send_signal(signal.SIGKILL)
+    with held_there(Held(node_of(operator, studios[0]), VERSION), 60.0):
+        pass
