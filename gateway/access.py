@@ -6,7 +6,8 @@ import hmac
 from datetime import UTC, datetime
 from typing import Literal
 
-from gateway.body import Headers, header
+from gateway.body import Headers, header, waits_for_model
+from gateway.flight import Terms
 from protocol.addresses import is_loopback
 from protocol.api_keys import ApiKey, KeyFile, KeyRing
 from protocol.errors import ClusterError, ErrorCode
@@ -91,6 +92,17 @@ class Access:
         if path == "/metrics":
             return self._metrics == "key" or (self._metrics == "local" and not is_loopback(peer))
         return path not in _PUBLIC and not path.startswith("/admin")  # which asks for a key by itself
+
+
+def terms(headers: Headers, caller: ApiKey) -> Terms:
+    """How the client wants its request placed. Raises `ClusterError` for a worker of its choice, unless it
+    is the operator."""
+    headers = list(headers)
+    only = header(headers, b"x-worker-id").strip()
+    if only and caller is not OPERATOR:
+        message = "the header x-worker-id chooses a worker, which takes the admin key; leave it out"
+        raise ClusterError(ErrorCode.FORBIDDEN, message, param="x-worker-id")
+    return Terms(waits_for_model(headers), only)
 
 
 def given_keys(headers: Headers) -> list[str]:

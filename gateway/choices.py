@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gateway.access import ANYBODY
 from gateway.cluster import Cluster
 from gateway.dialects.base import Asked, total
+from gateway.flight import Terms
 from gateway.stream import Group, Stream
 from protocol.api_keys import PRIORITIES, ApiKey
 from protocol.messages import Generate
@@ -49,13 +50,12 @@ def generates(
 class Choices(Group):
     """The streams of all answers as one. Call `close` in any case."""
 
-    def __init__(self, cluster: Cluster, asked: Asked, *, waits: bool | None) -> None:
-        """`waits`: for a model that is not loaded; None: as configured."""
+    def __init__(self, cluster: Cluster, asked: Asked, terms: Terms) -> None:
         super().__init__(cluster.turn)
         self._cluster = cluster
         self._n = asked.n
         self._live = asked.stream
-        self._waits = waits
+        self._terms = terms
         self._ids: list[str] = []
         self.streams: list[Stream] = []
 
@@ -69,7 +69,7 @@ class Choices(Group):
                 share,
                 live=self._live,
                 group=self,
-                waits=self._waits,
+                terms=self._terms,
                 further=bool(self.streams),
             )
             self.streams.append(stream)

@@ -14,7 +14,7 @@ from gateway.breaker import BreakerState
 from gateway.catalog import Catalog
 from gateway.client import Wire
 from gateway.dispatch import Dispatcher
-from gateway.flight import Sent
+from gateway.flight import Sent, Terms
 from gateway.membership import Membership
 from gateway.registry import Registry, WorkerView
 from gateway.stream import Group, Stream
@@ -83,20 +83,18 @@ class Cluster:
         *,
         live: bool,
         group: Group,
-        waits: bool | None = None,
+        terms: Terms,
         further: bool = False,
     ) -> Stream:
         """The stream of the answer, or of a `further` one to what was taken already.
 
         Raises `ClusterError`. Call `close` in any case.
-
-        `waits` says whether the request waits for a model that is not loaded; None: as configured.
         """
         if self.stopping:
             message = "this gateway is shutting down; ask again, or ask another"
             raise ClusterError(ErrorCode.SHUTTING_DOWN, message)
         stream = Stream(self._limits, self._clock, live=live, group=group)
-        self.dispatcher.submit(request, stream, size, self._clock(), waits=waits, further=further)
+        self.dispatcher.submit(request, stream, size, self._clock(), terms=terms, further=further)
         self._streams[request.request_id] = stream
         return stream
 

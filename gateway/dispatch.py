@@ -17,7 +17,7 @@ import msgspec
 from gateway.affinity import beginning_of
 from gateway.breaker import Breakers
 from gateway.catalog import Catalog
-from gateway.flight import Flight, Outlet, Placed, Transport
+from gateway.flight import Flight, Outlet, Placed, Terms, Transport
 from gateway.flights import Flights
 from gateway.orders import Orders
 from gateway.placement import Choice, Placement, best
@@ -39,6 +39,7 @@ from protocol.messages import (
 
 logger = logging.getLogger(__name__)
 
+_ANY = Terms()
 _ELSEWHERE = frozenset({ErrorCode.WORKER_LOST, ErrorCode.SHUTTING_DOWN})
 """Failures that are the worker's state, not the request's fault."""
 
@@ -81,27 +82,31 @@ class Dispatcher:
         size: int,
         now: float,
         *,
-        waits: bool | None = None,
+        terms: Terms = _ANY,
         further: bool = False,
     ) -> None:
         """Send the request or let it wait. Raises `ClusterError` when neither is possible.
 
-        `waits` says whether it waits for a model that has to be loaded first; None: as configured.
-        A `further` answer to what was taken already is not refused because the line is long.
+        One for a certain worker passes the line. A `further` answer to what was taken already is not refused
+        because the line is long.
         """
         model = self._catalog.named(request.model or None)
-        self.orders.admit(model, now, waits=waits)
+        if terms.only:
+            self._refuse_absent(terms.only, model)
+        self.orders.admit(model, now, waits=terms.waits)
         self._count += 1
         deadline = now + (math.inf if request.time_left_s is None else request.time_left_s)
         request = msgspec.structs.replace(request, model=model)
         affinity = beginning_of(request, size)
-        flight = Flight(self._count, request, model, outlet, size, deadline, affinity=affinity)
+        flight = Flight(
+            self._count, request, model, outlet, size, deadline, only=terms.only, affinity=affinity
+        )
         self._budget.request(now)
         self.flights.add(flight)
-        if further:
+        if further or terms.only:
             self.waiting.exempt(flight, now, returns=False)
         try:
-            if self.waiting.head(model) is not None:
+            if self.waiting.head(model) is not None and not terms.only:
                 self._wait(flight, now)
                 self._pump(model, now)
             else:
@@ -109,6 +114,12 @@ class Dispatcher:
         except ClusterError:
             self.flights.take_out(request.request_id)
             raise
+
+    def _refuse_absent(self, worker_id: str, model: str) -> None:
+        view = self._registry.named(worker_id)
+        if view is None or not view.connection or not view.serves(model):
+            message = f"no worker {worker_id[:100]!r} with {model!r} is connected; see: clusterctl status"
+            raise ClusterError(ErrorCode.NO_WORKER_AVAILABLE, message, reason="worker_not_connected")
 
     def cancel(self, request_id: str, now: float) -> None:
         """The client is gone: free everything. Idempotent, and harmless after the end."""

@@ -37,6 +37,16 @@ class Placed(Enum):
     """There is no place for it, and hardly for others."""
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a request wants to be placed."""
+
+    waits: bool | None = None
+    """Whether for a model that has to be loaded first; None: as configured."""
+    only: str = ""
+    """The one worker that may have it; empty: any."""
+
+
 class Transport(Protocol):
     """The way to the workers. Never blocks."""
 
@@ -69,6 +79,8 @@ class Flight:
     attempt: int = 0
     confirmed: bool = False
     sent_at: float = math.inf
+    only: str = ""
+    """The one worker that may have it; empty: any."""
     affinity: Beginning | None = None
     """What its prompt begins with; requests of one key go to the same workers."""
     emitted: array[int] = field(default_factory=lambda: array("q"))

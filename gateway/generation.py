@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
-from gateway.body import Intake, client_closed, session, wait_for_disconnect, waits_for_model
+from gateway.access import terms
+from gateway.body import Intake, client_closed, session, wait_for_disconnect
 from gateway.choices import Choices, generates
 from gateway.cluster import Cluster
 from gateway.dialects.base import Answered, Asked, Dialect, Identity, Writer
@@ -71,7 +72,7 @@ class Generation:
             if owner != reply.caller.name:
                 raise refusal
         reply.model = self._cluster.catalog.named(asked.model, reply.caller)
-        choices = Choices(self._cluster, asked, waits=waits_for_model(scope["headers"]))
+        choices = Choices(self._cluster, asked, terms(scope["headers"], reply.caller))
         requests = self._requests(asked, reply, session(scope["headers"]))
         await self._quotas.take(reply.caller, len(requests), reply.tell, reply.shape)
         watcher: asyncio.Task[None] | None = None

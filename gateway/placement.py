@@ -81,7 +81,7 @@ class Placement:
             sound = self._sound(flight, now)
             free = routing.candidates(sound, now, tried=flight.tried, suspect_s=self._suspect_s)
             if not free:
-                return Placed.NOWHERE
+                return Placed.WAITS if flight.only else Placed.NOWHERE
             worker = self._choice(self._wanted(flight, now), sound, free, self._rng)
             if worker is None:
                 return Placed.WAITS
@@ -94,6 +94,8 @@ class Placement:
         """Workers that could serve it, whether or not they have a place."""
         stall_s = self._routing.stall_s
         serving = routing.replicas(self._registry.views(), flight.model)
+        if flight.only:
+            serving = [view for view in serving if view.worker_id == flight.only]
         ready = [view for view in serving if not hangs(view, stall_s)]
         if flight.began:
             ready = [view for view in ready if view.card.can_resume]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from protocol import __version__
 from protocol.config import WorkerConfig
+from protocol.installation import VERSION
 from protocol.messages import PROTOCOL_VERSION, Heartbeat, Hello
 from protocol.states import WorkerState
 from protocol.values import Capacity, ModelCard
@@ -70,7 +70,7 @@ class Report:
             ),
             state=self._life.state,
             gateways=gateways,
-            version=__version__,
+            version=VERSION,
         )
 
     def heartbeat(self, cache_epoch: int, step_age_s: float) -> Heartbeat:

@@ -30,7 +30,7 @@ class SupervisorAbsentError(RuntimeError):
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What clusterctl asks for."""
 
-    command: Literal["status", "reconcile", "down", "restart"]
+    command: Literal["status", "reconcile", "down", "restart", "leave"]
     retry: bool = False
     """With reconcile: start what is stopped, parked or pausing, too."""
     environment: dict[str, str] | None = None
@@ -74,6 +74,10 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     told: str = ""
     """The digest of the whole configuration as it was last read; empty where nobody knows."""
+    installation: str = ""
+    """Which one the supervisor runs from, and all that it starts."""
+    environment: dict[str, str] | None = None
+    """With leave: of what it started, for the next supervisor."""
 
 
 def view_of(process: Process) -> ProcessView:

@@ -20,6 +20,7 @@ from clusterctl.operations import (
     asked,
     read_status,
     refuse_another_file,
+    supervised,
     supervisor_of,
 )
 from clusterctl.progress import SERVES, is_hopeless, progress_lines
@@ -92,6 +93,8 @@ def restart(
     if reply is None:
         raise OperationError("there is no supervisor that could start it again; run: clusterctl up")
     refuse_another_file(reply, config_file)
+    if config.supervisor == "process":
+        reply = supervised(home, config_file, config, os.environ)
     process = next((p for p in reply.processes if p.id == process_id), None)
     if process is None:
         raise OperationError(f"{process_id} is configured, but was not started yet; run: clusterctl up")

@@ -27,6 +27,7 @@ from protocol.addresses import Home
 from protocol.config import ClusterConfig
 from protocol.configfile import read_config
 from protocol.folders import private_folder
+from protocol.installation import PLACE
 from protocol.keys import ensure_admin_key
 from protocol.locks import LockHeldError, holder, is_locked
 from protocol.states import WorkerState
@@ -66,6 +67,19 @@ def bring_up(home: Home, config_file: Path, config: ClusterConfig, environ: Mapp
         return
     _refuse_jobs(home, config_file, config)
     environment = settled_environment(environ, Path.cwd(), home)
+    supervised(home, config_file, config, environment)
+    reply = asked(home, Request(command="reconcile", retry=True, environment=environment))
+    if reply.error:
+        raise OperationError(reply.error)
+    while any(p.phase == Phase.WAITING and not p.starts for p in asked(home).processes):
+        time.sleep(POLL_S)
+
+
+def supervised(home: Home, config_file: Path, config: ClusterConfig, environment: Mapping[str, str]) -> Reply:
+    """What the supervisor says, once it is one of this installation: that takes over from any other one.
+
+    Raises `OperationError`.
+    """
     deadline = time.monotonic() + _ANSWER_S
     while True:
         reply = status_of(home)
@@ -76,14 +90,20 @@ def bring_up(home: Home, config_file: Path, config: ClusterConfig, environ: Mapp
         elif reply.stopping:
             wait_until_down(home, lambda _line: None)
         else:
-            break
+            refuse_another_file(reply, config_file)
+            if reply.installation == PLACE:
+                return reply
+            environment = asked(home, Request(command="leave")).environment or environment
+            _wait_until_it_left(home)
         if time.monotonic() > deadline:
             raise OperationError(_deaf(home))
-    refuse_another_file(reply, config_file)
-    reply = asked(home, Request(command="reconcile", retry=True, environment=environment))
-    if reply.error:
-        raise OperationError(reply.error)
-    while any(p.phase == Phase.WAITING and not p.starts for p in asked(home).processes):
+
+
+def _wait_until_it_left(home: Home) -> None:
+    deadline = time.monotonic() + _ANSWER_S
+    while is_locked(home.lock(NAME)):
+        if time.monotonic() > deadline:
+            raise OperationError(_deaf(home))
         time.sleep(POLL_S)
 
 

@@ -33,6 +33,7 @@ from protocol.config import ClusterConfig
 from protocol.config_errors import ConfigError
 from protocol.configfile import read_config
 from protocol.folders import leave_socket_folder, private_folder
+from protocol.installation import PLACE
 from protocol.locks import locked
 from protocol.states import ExitCode
 
@@ -66,6 +67,7 @@ class Supervisor:
         self._to_reload: set[str] = set()
         self._stop_signalled = False
         self._stopping = False
+        self._leaving = False
         self._looked_at = 0.0
 
     def run(self, *, stop_at_once: bool = False) -> None:
@@ -110,8 +112,8 @@ class Supervisor:
             self._mark_down()
             self._reload()
             self._announcement.look(self._processes, self._config)
-            if self._stopping and not self._processes:
-                logger.info(FAREWELL)
+            if self._leaving or (self._stopping and not self._processes):
+                logger.info("another supervisor takes over" if self._leaving else FAREWELL)
                 return
             for key, _events in selector.select(self._sleep_s()):
                 if key.fileobj is server:
@@ -238,6 +240,8 @@ class Supervisor:
                 error = self._reconcile(request)
             case "restart":
                 error = self._restart(request)
+            case "leave":
+                self._leaving = True
             case _:
                 assert_never(request.command)
         return Reply(
@@ -247,6 +251,8 @@ class Supervisor:
             processes=tuple(view_of(process) for process in self._all()),
             error=error,
             told=whole_digest(self._config),
+            installation=PLACE,
+            environment=self._children.environ if self._leaving else None,
         )
 
     def _reconcile(self, request: Request) -> str:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from gateway.catalog import Catalog
 from gateway.dispatch import Dispatcher
-from gateway.flight import Sent
+from gateway.flight import Sent, Terms
 from gateway.membership import Membership
 from gateway.registry import Registry, WorkerView
 from protocol.config import ClusterConfig, GatewayConfig, WorkerConfig
@@ -122,6 +122,7 @@ class Fleet:
         size: int = 10,
         time_left_s: float | None = None,
         waits: bool | None = None,
+        only: str = "",
         further: bool = False,
         tenant: str = "",
         priority: str = "normal",
@@ -139,7 +140,7 @@ class Fleet:
             priority=priority,
             cache_key=cache_key,
         )
-        self.dispatcher.submit(request, outlet, size, self.now, waits=waits, further=further)
+        self.dispatcher.submit(request, outlet, size, self.now, terms=Terms(waits, only), further=further)
         return outlet
 
     def at(self, connection: bytes) -> list[str]:

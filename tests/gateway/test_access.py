@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from gateway.access import ANYBODY, OPERATOR, Access, AdminKey
+from gateway.access import ANYBODY, OPERATOR, Access, AdminKey, terms
+from gateway.flight import Terms
 from protocol.api_keys import ApiKey, KeyFile, new_secret
 from protocol.errors import ClusterError, ErrorCode
 
@@ -129,3 +130,12 @@ def test_metrics_are_told_as_configured(metrics, peer, needed):
 
 def test_an_expired_key_is_none():
     refused(access(file=KeyFile(keys=(replace(ALICE, expires=NOW),))), BEARER)
+
+
+def test_only_the_operator_chooses_a_worker():
+    wish = [(b"x-worker-id", b"w-1"), (b"x-wait-for-model", b"true")]
+    assert terms(wish, OPERATOR) == Terms(waits=True, only="w-1")
+    assert terms([], ANYBODY) == Terms()
+    with pytest.raises(ClusterError) as raised:
+        terms(wish, ALICE)
+    assert raised.value.code is ErrorCode.FORBIDDEN

@@ -9,6 +9,7 @@ import pytest
 from gateway.choices import Choices, generates
 from gateway.cluster import Cluster
 from gateway.dialects.openai_chat import parse
+from gateway.flight import Terms
 from protocol.values import Usage
 
 ASKED = parse(b'{"model": "m", "messages": [{"role": "user", "content": "x"}], "n": 2}')
@@ -32,7 +33,7 @@ class BrokenCluster:
 
 def test_a_request_that_fails_while_it_is_opened_is_closed_too():
     cluster = BrokenCluster()
-    choices = Choices(cast("Cluster", cluster), ASKED, waits=None)
+    choices = Choices(cast("Cluster", cluster), ASKED, Terms())
     with pytest.raises(RuntimeError):
         choices.open(generates(ASKED, "r", "m", 1, 60.0), 10)
     assert cluster.in_hand == {"r"}

@@ -522,3 +522,40 @@ def test_a_probe_that_ended_with_its_connection_is_followed_by_another():
     assert fleet.at(b"a") == ["probe"]
     fleet.receive(b"again", hello("a"))
     assert fleet.at(b"again") == ["probe"]
+
+
+def test_a_request_for_a_certain_worker_is_sent_to_no_other():
+    fleet = Fleet()
+    fleet.join("a", "b", slots=4)
+    for number in range(4):
+        fleet.ask(f"r{number}", only="b")
+    assert (fleet.at(b"a"), len(fleet.at(b"b"))) == ([], 4)
+    fleet.ask("r4", only="b")
+    assert fleet.counts == (4, 1)
+    fleet.finish(b"b")
+    assert fleet.at(b"b")[-1] == "r4"
+    assert fleet.at(b"a") == []
+
+
+def test_a_request_for_a_certain_worker_passes_the_line_and_holds_nobody_up():
+    fleet = Fleet()
+    fleet.join("a", "b")
+    fleet.ask("1", only="a")
+    fleet.ask("2", only="a")  # it waits for that one
+    fleet.ask("3")
+    assert fleet.at(b"b") == ["3"]
+    fleet.ask("4")
+    fleet.finish(b"b")
+    assert fleet.at(b"b") == ["3", "4"]
+    fleet.finish(b"a")
+    assert fleet.at(b"a") == ["1", "2"]
+
+
+def test_a_request_for_a_worker_that_is_not_there_is_refused():
+    fleet = Fleet()
+    fleet.join("a")
+    fleet.join("b", model="other")
+    for absent in ("b", "c"):
+        assert "is connected" in str(refused(fleet, only=absent))
+    assert refused(fleet, only="c").code == "no_worker_available"
+    assert fleet.counts == (0, 0)
