@@ -1,7 +1,7 @@
 """The commands of `clusterctl`: arguments in, exit code out.
 
-Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 6 a machine cannot be
-reached, 130 interrupted.
+Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 5 partly done, 6 a
+machine cannot be reached, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ from pathlib import Path
 import click
 import msgspec
 
-from clusterctl import commands, configfile, edits, operations, output, wire_commands, worker_commands
+from clusterctl import (
+    commands,
+    configfile,
+    edits,
+    operations,
+    output,
+    plan_commands,
+    wire_commands,
+    worker_commands,
+)
 from clusterctl.boot_commands import boot
 from clusterctl.control import NAME
 from clusterctl.doctor_commands import doctor
@@ -160,7 +169,17 @@ def status(as_json: bool, config_file: Path | None) -> None:
         output.show_status(found)
 
 
-for command in (*worker_commands.ALL, *commands.ALL, *wire_commands.ALL, keys, model, boot, node, doctor):
+for command in (
+    *worker_commands.ALL,
+    *plan_commands.ALL,
+    *commands.ALL,
+    *wire_commands.ALL,
+    keys,
+    model,
+    boot,
+    node,
+    doctor,
+):
     cli.add_command(command)
 
 

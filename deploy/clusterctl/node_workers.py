@@ -181,6 +181,12 @@ def forget_key(node: Node, worker_id: str) -> None:
     node.runner.run(["rm", "-f", str(_secret_of(node, worker_id))])
 
 
+def restart(node: Node, worker_id: str) -> None:
+    """Have it end once its requests are finished, and start anew. Raises `OperationError`."""
+    ended = node.clusterctl(installed_version(node), ["restart", worker_id])
+    _must(node, ended, f"clusterctl restart {worker_id}")
+
+
 def wait_until_gone(node: Node, version: str, worker_id: str, limit_s: float) -> None:
     """Return when its process has ended. Raises `OperationError`."""
     deadline = time.monotonic() + limit_s + _GRACE_S

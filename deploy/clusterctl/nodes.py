@@ -98,6 +98,7 @@ def alone_with(home: Home, name: str, patience_s: float) -> AbstractContextManag
 
 def installed_version(node: Node) -> str:
     """The one that is used there. Raises `RefusedError` when nothing is installed."""
-    if version := node.facts().current:
+    link = node.runner.run(["readlink", str(node.prefix / "current")], limit_s=_FACTS_S)
+    if version := link.out.strip().removeprefix("versions/"):
         return version
     raise RefusedError(f"Studiofleet is not installed on {node.name}; run: clusterctl node add, as before")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import msgspec
@@ -113,7 +113,7 @@ def _look(node: Node) -> Machine:
             worker.last_error or "",
         )
         for worker in status.workers
-        if not (status.supervisor.pid is None and worker.state == WorkerState.STOPPED)
+        if not _is_over(worker, status, digests)
     ]
     return Machine(
         node.name,
@@ -123,6 +123,13 @@ def _look(node: Node) -> Machine:
         version=version,
         knows=frozenset(digests),
     )
+
+
+def _is_over(worker: _Process, status: _Status, digests: Mapping[str, str]) -> bool:
+    """Whether it does not run, or is ending already since the machine was told so."""
+    if worker.state == WorkerState.STOPPED:
+        return status.supervisor.pid is None
+    return worker.state == WorkerState.DRAINING and worker.id not in digests
 
 
 def _digests(text: str) -> dict[str, str]:

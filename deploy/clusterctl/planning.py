@@ -136,16 +136,13 @@ def plan_one(wanted: Wanted, machine: Machine) -> Plan:
         for process in machine.processes
         if process.id not in ids
     ]
-    actions += _tell(wanted, machine)
     for spec in wanted.specs:
         actions += _follow(spec, seen.get(spec.id), machine)
+    told_by_others = any(action.verb in (Verb.STOP, Verb.START) for action in actions)
+    if wanted.specs and machine.told not in (None, wanted.told) and not told_by_others:
+        older = "what it knows of the configuration is older"
+        actions.append(Action(Verb.TELL, machine.name, "", older))
     return Plan(tuple(sorted(actions, key=lambda action: action.verb)))
-
-
-def _tell(wanted: Wanted, machine: Machine) -> list[Action]:
-    if machine.told in (None, wanted.told) or not wanted.specs or not machine.supervised:
-        return []
-    return [Action(Verb.TELL, machine.name, "", "what it knows of the configuration is older")]
 
 
 def _follow(spec: Spec, seen: Seen | None, machine: Machine) -> list[Action]:

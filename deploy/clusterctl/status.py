@@ -9,7 +9,7 @@ import msgspec
 from clusterctl.admin import AdminState, GatewayView, QueueView, WorkerView
 from clusterctl.control import ProcessView, Reply
 from clusterctl.processes import Record
-from clusterctl.supervision import Phase
+from clusterctl.supervision import Kind, Phase
 from protocol.addresses import LOCAL
 from protocol.config import ClusterConfig, GatewayConfig, WorkerConfig
 from protocol.states import WorkerState
@@ -116,6 +116,7 @@ def cluster_status(sources: Sources) -> ClusterStatus:
         workers=(
             *(_worker(w, processes.get(w.id), sources) for w in sources.config.workers),
             *_strangers(sources),
+            *_leaving(sources),
         ),
         queues=_queues(sources),
     )
@@ -256,6 +257,18 @@ def _stranger(view: WorkerView) -> WorkerStatus:
         outdated=False,
         last_log=(),
     )
+
+
+def _leaving(sources: Sources) -> list[WorkerStatus]:
+    """Workers that were taken out of the configuration and finish what they have, and no gateway knows."""
+    known = {worker.id for worker in sources.config.workers}
+    known |= {view.id for state in sources.states.values() for view in state.workers}
+    processes = sources.supervisor.processes if sources.supervisor else ()
+    return [
+        _worker(WorkerConfig(id=process.id, model=""), process, sources)
+        for process in processes
+        if process.kind == Kind.WORKER and process.id not in known
+    ]
 
 
 def _queues(sources: Sources) -> tuple[QueueView, ...]:

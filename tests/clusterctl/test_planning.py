@@ -44,6 +44,10 @@ def with_worker(**changed: object) -> Machine:
             ["start w: it is parked: no such model"],
         ),
         (replace(RUNS, told="t0"), ["tell: what it knows of the configuration is older"]),
+        (
+            replace(with_worker(digest="w0"), told="t0"),
+            ["tell: what it knows of the configuration is older", "restart w: its configuration has changed"],
+        ),
         (replace(RUNS, told=None), []),
         (replace(RUNS, processes=RUNS.processes[:1]), ["start w: it does not run"]),
         (
@@ -82,7 +86,6 @@ def test_what_ends_comes_first_on_all_machines_and_gateways_before_workers():
     assert done == [
         ("stop", "local", "x"),
         ("stop", "studio-2", "old"),
-        ("tell", "local", ""),
         ("start", "local", "w"),
         ("start", "studio-2", "x"),
         ("restart", "local", "gw"),
@@ -129,7 +132,7 @@ def carried_out(machine: Machine, wanted: Wanted, action: Action) -> Machine:
     others = tuple(seen for seen in machine.processes if seen.id != action.id)
     spec = {spec.id: spec for spec in wanted.specs}.get(action.id)
     if action.verb is Verb.STOP:
-        return replace(machine, processes=others)
+        return replace(machine, processes=others, told=wanted.told)
     if action.verb is Verb.TELL:
         return replace(machine, told=wanted.told)
     assert spec is not None
@@ -137,7 +140,7 @@ def carried_out(machine: Machine, wanted: Wanted, action: Action) -> Machine:
     adopted = action.verb is Verb.START and before is not None and not before.is_down
     digest = before.digest if adopted and before is not None else spec.digest
     now = Seen(action.id, WorkerState.READY, digest, kind=spec.kind)
-    if not machine.supervised:
+    if action.verb is Verb.START:
         machine = replace(machine, told=wanted.told, supervised=True)
     return replace(machine, processes=(*others, now))
 

@@ -209,3 +209,11 @@ def test_a_parked_process_brings_the_end_of_its_log():
     status = picture(process("g"), process("w", phase="parked", pid=None, last_log=("one", "two")))
     assert status.workers[0].last_log == ("one", "two")
     assert status.gateways[0].last_log == ()
+
+
+def test_a_worker_that_was_taken_out_is_there_until_it_has_ended():
+    leaving = process("old", phase="stopping", wanted=False)
+    status = picture(process("g"), process("w"), leaving, gateway=False)
+    assert [(w.id, w.state, w.pid) for w in status.workers] == [("w", "starting", 7), ("old", "draining", 7)]
+    known = picture(process("g"), process("w"), leaving, workers=(WorkerView(id="old", state="draining"),))
+    assert [w.id for w in known.workers] == ["w", "old"]

@@ -1,0 +1,222 @@
+"""The commands about the whole cluster as the configuration wants it: plan, apply."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from clusterctl import draining, journal, operations, output
+from clusterctl.applying import Applying, Result
+from clusterctl.desired import wanted_here, wanted_there
+from clusterctl.node_placing import wait_until_serving
+from clusterctl.observing import observe
+from clusterctl.options import (
+    Exit,
+    config_option,
+    json_option,
+    places,
+    reported,
+    start_timeout_option,
+    taught,
+)
+from clusterctl.planning import Action, Machine, Plan, Verb, Wanted, plan, plan_one
+from clusterctl.recovery import RESUMED, recover
+from clusterctl.supervision import Kind
+from clusterctl.wire_keys import forget_worker
+from protocol.addresses import Home
+from protocol.api_keys import read_api_keys, refuse_open_gateways
+from protocol.config import ClusterConfig
+from protocol.configfile import read_config
+from protocol.locks import locked
+
+APPLY = "apply"
+_REFUSED = "the configuration is wrong, or Studiofleet is not installed on a node"
+_AWAY = "6 a node cannot be reached"
+
+
+@click.command(
+    "plan",
+    epilog=taught("clusterctl plan", "clusterctl plan --json", refused=_REFUSED, also=[_AWAY]),
+)
+@json_option
+@config_option
+@reported
+def plan_command(as_json: bool, config_file: Path | None) -> None:
+    """Show what is to be done so that all machines run what the configuration says.
+
+    Each machine is shown as soon as it answers. Nothing is changed; `clusterctl apply` does it.
+    """
+    home, path = places(config_file)
+    config = read_config(path)
+    _mention_interrupted(home)
+    found = _look(home, config, quiet=as_json)
+    planned = plan(_wanted(config), found)
+    if as_json:
+        output.show_json(_document(planned))
+    else:
+        click.echo(_summary(planned))
+    _leave(planned, [])
+
+
+@click.command(
+    "apply",
+    epilog=taught(
+        "clusterctl apply",
+        "clusterctl apply --dry-run",
+        "clusterctl apply --wait",
+        failed="nothing could be done",
+        refused=_REFUSED,
+        also=["5 only some of it is done", _AWAY],
+    ),
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be done, as `plan` does.")
+@click.option("--wait", is_flag=True, help="Return when what was started serves.")
+@json_option
+@start_timeout_option
+@config_option
+@click.pass_context
+@reported
+def apply_command(
+    context: click.Context, dry_run: bool, wait: bool, as_json: bool, timeout: float, config_file: Path | None
+) -> None:
+    """Have all machines run what the configuration says, and nothing else of ours.
+
+    Processes that run with an older configuration are started anew once their requests are finished,
+    those of one model one after another. What is as it should be is left alone.
+    """
+    if dry_run:
+        context.invoke(plan_command, as_json=as_json, config_file=config_file)
+        return
+    home, path = places(config_file)
+    operations.make_folders(home)
+    config = read_config(path)
+    refuse_open_gateways(config.local_gateways, read_api_keys(home))
+    with locked(journal.operations_folder(home) / "apply.lock"):
+        recover(home, path, output.say)
+        config = read_config(path)
+        _take_up(home, config)
+        found = _look(home, config, quiet=True)
+        planned = plan(_wanted(config), found)
+        results: list[Result] = []
+        if planned.actions:
+            with journal.operation(home, APPLY, {}) as operation:
+                results = Applying(home, path, operation, output.say, timeout).carry_out(planned, found)
+    if wait:
+        _wait(home, config, results, timeout)
+    if as_json:
+        output.show_json(_document(planned, results))
+    else:
+        _show(planned, results)
+    _leave(planned, results)
+
+
+def _wanted(config: ClusterConfig) -> list[Wanted]:
+    return [wanted_here(config), *(wanted_there(config, node.name) for node in config.nodes)]
+
+
+def _look(home: Home, config: ClusterConfig, *, quiet: bool) -> dict[str, Machine]:
+    """At all machines; each is shown when it is known."""
+    wanted = {each.name: each for each in _wanted(config)}
+    found: dict[str, Machine] = {}
+    for machine in observe(home, config):
+        found[machine.name] = machine
+        if not quiet:
+            for line in _lines(plan_one(wanted[machine.name], machine), machine.name):
+                click.echo(line)
+            sys.stdout.flush()
+    return found
+
+
+def _lines(planned: Plan, name: str) -> Iterable[str]:
+    if planned.is_nothing:
+        yield f"{name}: nothing to do"
+    for action in planned.actions:
+        yield f"{name}: {action.words}"
+    for blocked in planned.blocked:
+        yield f"{name}: {'not reached: ' if blocked.unreachable else ''}{blocked.reason}"
+
+
+def _summary(planned: Plan) -> str:
+    if planned.is_nothing:
+        return "unchanged: everything runs as configured"
+    count = f"{len(planned.actions)} to do" if planned.actions else "nothing to do"
+    elsewhere = f"; not looked at: {', '.join(b.node for b in planned.blocked)}" if planned.blocked else ""
+    return f"{count}{elsewhere}{'; to do it: clusterctl apply' if planned.actions else ''}"
+
+
+def _show(planned: Plan, results: list[Result]) -> None:
+    for blocked in planned.blocked:
+        output.say(f"{blocked.node}: {'not reached: ' if blocked.unreachable else ''}{blocked.reason}")
+    if planned.is_nothing:
+        click.echo(_summary(planned))
+        return
+    failed = [result for result in results if result.error]
+    parts = [f"{len(results) - len(failed)} done"]
+    parts += [f"{len(failed)} failed"] if failed else []
+    parts += [f"not looked at: {', '.join(b.node for b in planned.blocked)}"] if planned.blocked else []
+    click.echo("; ".join(parts))
+
+
+def _document(planned: Plan, results: Iterable[Result] = ()) -> dict[str, Any]:
+    outcome = {result.action: result for result in results}
+    return {
+        "actions": [_entry(action, outcome.get(action)) for action in planned.actions],
+        "blocked": [
+            {"node": b.node, "reason": b.reason, "unreachable": b.unreachable} for b in planned.blocked
+        ],
+    }
+
+
+def _entry(action: Action, result: Result | None) -> dict[str, Any]:
+    entry = {
+        "verb": action.verb.word,
+        "node": action.node,
+        "id": action.id or None,
+        "kind": action.kind.value,
+        "reason": action.reason,
+    }
+    return entry if result is None else {**entry, "done": not result.error, "error": result.error or None}
+
+
+def _leave(planned: Plan, results: list[Result]) -> None:
+    """End with the exit code that says how it went."""
+    failed = [result for result in results if result.error]
+    if not failed and not planned.blocked:
+        return
+    if len(failed) < len(results):
+        sys.exit(Exit.PARTLY)
+    away = [*(b.unreachable for b in planned.blocked), *(result.unreachable for result in failed)]
+    sys.exit(Exit.UNREACHABLE if any(away) else Exit.FAILED if failed else Exit.REFUSED)
+
+
+def _mention_interrupted(home: Home) -> None:
+    for entry in journal.interrupted(home):
+        output.say(f"{entry.words} was interrupted {entry.reached}; clusterctl apply takes it up")
+
+
+def _take_up(home: Home, config: ClusterConfig) -> None:
+    """What an `apply` that was cut off left to do is in the next plan, but for keys of what is gone."""
+    known = {worker.id for worker in config.workers}
+    for entry in journal.interrupted(home, APPLY):
+        with journal.taken_up(home, entry) as operation:
+            if operation is not None:
+                for worker_id in {
+                    step.facts["worker"] for step in entry.steps if "worker" in step.facts
+                } - known:
+                    forget_worker(home, worker_id)
+                operation.outcome = RESUMED
+                output.say(f"{entry.words} was interrupted {entry.reached}; what it left to do is done now")
+
+
+def _wait(home: Home, config: ClusterConfig, results: Iterable[Result], timeout_s: float) -> None:
+    for result in results:
+        if result.action.verb is Verb.START and not result.error:
+            wait = wait_until_serving if result.action.kind is Kind.WORKER else draining.wait_until_serving
+            wait(home, config, result.action.id, timeout_s, output.say)
+
+
+ALL = (plan_command, apply_command)
