@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 _BATCH = 256
 """Messages read at one go, before others have their turn."""
-_TICK_S = 0.1
+TICK_S = 0.1
 
 _OPTIONS = {
     zmq.ROUTER_MANDATORY: 1,
@@ -95,7 +95,7 @@ class Wire:
         self._loop.add_reader(_descriptor(self._monitor), self._disconnections)
         if self._zap is not None:
             self._zap.start(self._loop)
-        self._ticks = self._loop.call_later(_TICK_S, self._tick)
+        self._ticks = self._loop.call_later(TICK_S, self._tick)
         self._pings = self._loop.call_later(self._ping_interval_s, self._ping)
 
     def close(self, linger_ms: int) -> None:
@@ -190,7 +190,7 @@ class Wire:
             logger.warning("a worker could not connect: %s", why)
 
     def _tick(self) -> None:
-        self._ticks = self._loop.call_later(_TICK_S, self._tick)
+        self._ticks = self._loop.call_later(TICK_S, self._tick)
         if self._zap is not None:
             self._zap.look()
         self._drain()

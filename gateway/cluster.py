@@ -9,14 +9,15 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
-from gateway import status
+from gateway import measures, status
 from gateway.breaker import BreakerState
 from gateway.catalog import Catalog
-from gateway.client import Wire
+from gateway.client import TICK_S, Wire
 from gateway.dispatch import Dispatcher
 from gateway.flight import Sent, Terms
 from gateway.membership import Membership
 from gateway.registry import Registry, WorkerView
+from gateway.spread import Spread
 from gateway.stream import Group, Stream
 from gateway.turn import Turn
 from protocol import __version__
@@ -57,6 +58,9 @@ class Cluster:
         self._transport = wire
         self.stopping = False
         self.url = ""
+        self.lag = Spread(measures.LOOP_LAG.buckets)
+        """How late the event loop is, in seconds."""
+        self._ticked_at = self._clock()
         wire.start(self._membership, self._tick, self.turn.end)
 
     def reconfigure(self, config: ClusterConfig) -> None:
@@ -93,7 +97,8 @@ class Cluster:
         if self.stopping:
             message = "this gateway is shutting down; ask again, or ask another"
             raise ClusterError(ErrorCode.SHUTTING_DOWN, message)
-        stream = Stream(self._limits, self._clock, live=live, group=group)
+        gaps = self.dispatcher.tally.gaps(request.model)
+        stream = Stream(self._limits, self._clock, gaps, live=live, group=group)
         self.dispatcher.submit(request, stream, size, self._clock(), terms=terms, further=further)
         self._streams[request.request_id] = stream
         return stream
@@ -139,11 +144,18 @@ class Cluster:
         return self._transport.send(worker.connection, message)
 
     def _tick(self, now: float) -> None:
+        self.lag.add(max(0.0, now - self._ticked_at - TICK_S))
+        self._ticked_at = now
         for stream in list(self._streams.values()):
             stream.tick(now)
 
     def breaker(self, worker: WorkerView) -> BreakerState:
         return self.dispatcher.breakers.state(worker, self._clock())
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What waits for clients to read."""
+        return sum(stream.buffered for stream in self._streams.values())
 
     @property
     def open_streams(self) -> int:

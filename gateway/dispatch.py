@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections import Counter
 from collections.abc import Callable
 
 import msgspec
@@ -24,6 +23,7 @@ from gateway.placement import Choice, Placement, best
 from gateway.registry import Registry, WorkerView
 from gateway.retry import ENGINE_RETRIES, POISON_DEATHS, RetryBudget, may_go_on
 from gateway.stall import stalled
+from gateway.tally import Tally
 from gateway.waiting import WaitingRoom
 from protocol.config import ClusterConfig
 from protocol.errors import WORKER_DIED, ClusterError, ErrorCode, worker_code
@@ -68,10 +68,7 @@ class Dispatcher:
         self.flights = Flights()
         self._count = 0
         self._messages = 0
-        self.retries: Counter[str] = Counter()
-        """Attempts that began anew, as the one before brought nothing, by what ended that one."""
-        self.takeovers: Counter[str] = Counter()
-        """Attempts that went on where another one had come to, by what ended that one."""
+        self.tally = Tally()
 
     # --- what clients do ---
 
@@ -99,7 +96,7 @@ class Dispatcher:
         request = msgspec.structs.replace(request, model=model)
         affinity = beginning_of(request, size)
         flight = Flight(
-            self._count, request, model, outlet, size, deadline, only=terms.only, affinity=affinity
+            self._count, request, model, outlet, size, deadline, now, only=terms.only, affinity=affinity
         )
         self._budget.request(now)
         self.flights.add(flight)
@@ -166,7 +163,7 @@ class Dispatcher:
                 pass
             case Started():
                 flight.prompt_tokens = message.prompt_tokens
-                self._placement.begun(flight, worker, message)
+                self.tally.begun(flight, found=self._placement.begun(flight, worker, message))
                 flight.outlet.started(worker, message)
             case Rejected():
                 self._rejected(flight, worker, message, now)
@@ -325,7 +322,7 @@ class Dispatcher:
             worker.worker_id,
             error,
         )
-        (self.takeovers if flight.began else self.retries)[error.code] += 1
+        (self.tally.takeovers if flight.began else self.tally.retries)[error.code] += 1
         flight.attempt += 1
         flight.resumed = len(flight.emitted)
         self.waiting.exempt(flight, now)

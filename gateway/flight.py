@@ -75,6 +75,7 @@ class Flight:
     outlet: Outlet
     size: int
     deadline: float
+    came_at: float = 0.0
     connection: bytes = b""
     attempt: int = 0
     confirmed: bool = False

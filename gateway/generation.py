@@ -85,6 +85,7 @@ class Generation:
                 await self._write_whole(asked, choices, reply)
         finally:
             if choices.overrun:
+                self._metrics.cut_off()
                 logger.warning("request %s: the client reads too slowly and is cut off", reply.request_id)
             if watcher is not None:
                 watcher.cancel()

@@ -110,14 +110,15 @@ class Placement:
         gain = 1.0 - self._finds.elsewhere(flight.affinity.key)
         return Wanted(flight.affinity, now - came if patient else math.inf, gain)
 
-    def begun(self, flight: Flight, worker: WorkerView, message: Started) -> None:
-        """Learn whether its beginning was found where it was sent."""
+    def begun(self, flight: Flight, worker: WorkerView, message: Started) -> bool | None:
+        """Learn whether its beginning was found where it was sent; None where it has none to look for."""
         if flight.affinity is None or flight.attempt:
-            return
+            return None
         key = flight.affinity.key
         serving = routing.replicas(self._registry.views(), flight.model)
         found = 0 < message.prompt_tokens <= 2 * message.cached_tokens
         self._finds.learn(flight.model, key, home=affinity.is_home(key, worker, serving), found=found)
+        return found
 
     def _send(self, flight: Flight, worker: WorkerView, now: float) -> bool:
         left = None if math.isinf(flight.deadline) else max(0.0, flight.deadline - now)

@@ -85,6 +85,10 @@ class Line:
         """When the one came that waits longest."""
         return min((ticket.since for ticket in self.all()), default=None)
 
+    def levels(self) -> Counter[int]:
+        """How many wait, by class."""
+        return Counter(ticket.level for ticket in self.all())
+
     def displaced(self, newcomer: Ticket, max_requests: int) -> list[Ticket] | None:
         """Who has to leave so that the newcomer may stand in the line; None: it may not.
 

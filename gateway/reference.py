@@ -1,4 +1,4 @@
-"""The tables of docs/api.md, generated from the dialects' own. What stands around them is written by hand.
+"""Tables of docs/api.md and docs/observability.md, made from the code's own; the rest is written by hand.
 
 `python -P -m gateway.reference FILE` writes them; with `--check` it fails when FILE is not current.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gateway.dialects.table import Row, Use
 from gateway.failures import TABLE, Shape, status_of
+from gateway.measures import MEASURES
 from gateway.surface import ROUTES, Route
 from protocol.errors import ClusterError, ErrorCode
 
@@ -21,7 +22,7 @@ _BLOCK = re.compile(r"(<!-- begin (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 def page(text: str) -> str:
     """The page with its tables as they are now. Raises `KeyError` for a table that nobody knows."""
-    tables = {"paths": _paths, "fields": _fields, "errors": _errors}
+    tables = {"paths": _paths, "fields": _fields, "errors": _errors, "measures": _measures}
     return _BLOCK.sub(lambda found: f"{found[1]}{''.join(tables[found[2]]())}{found[3]}", text)
 
 
@@ -85,6 +86,14 @@ def _errors() -> Iterator[str]:
         told = " | ".join(str(status_of(ClusterError(code, ""), shape)) for shape in shapes)
         again = "yes" if failure.retry_after else "never" if failure.never_retry else ""
         yield f"| {code} | {told} | `{failure.code}` | {again} |\n"
+
+
+def _measures() -> Iterator[str]:
+    yield "| name | kind | labels | |\n|---|---|---|---|\n"
+    for each in MEASURES:
+        name = f"{each.name}_total" if each.kind == "counter" else each.name
+        labels = ", ".join(f"`{label}`" for label in each.labels)
+        yield f"| `{name}` | {each.kind} | {labels} | {each.text} |\n"
 
 
 def main() -> None:

@@ -46,6 +46,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     progress: float | None = None
     detail: str = ""
     load: Load = Load()
+    decode_tokens_per_s: float = 0.0
     prefill_tokens_per_s: float = 0.0
     state_since: float = 0.0
     moved_at: float = 0.0
@@ -64,6 +65,8 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     measured_s: float | None = None
     """Moving average of what its requests took; None until one was served."""
     rejected: int = 0
+    restarts: int = 0
+    """Processes of it after the first that was seen."""
     last_error: str = ""
 
     @property
@@ -174,6 +177,7 @@ class Registry:
             unconfirmed=known.unconfirmed if known is not None and known.connection else 0,
             measured_s=known.measured_s if known is not None and same else None,
             rejected=known.rejected if known is not None else 0,
+            restarts=known.restarts + (not same) if known is not None else 0,
             last_error=known.last_error if known is not None else "",
             state_since=before.state_since if before and before.state == hello.state else now,
             moved_at=now,
@@ -206,6 +210,7 @@ class Registry:
             load=beat.load,
             progress=beat.progress,
             detail=beat.detail,
+            decode_tokens_per_s=beat.decode_tokens_per_s,
             prefill_tokens_per_s=beat.prefill_tokens_per_s,
             last_error=beat.detail if beat.state == WorkerState.FAILED else view.last_error,
             heard_at=now,
@@ -279,6 +284,8 @@ class Registry:
                 load=Load(),
                 unconfirmed=0,
                 resident_mb=0,
+                decode_tokens_per_s=0.0,
+                prefill_tokens_per_s=0.0,
                 makes_room=False,
                 progress=None,
                 last_error=error or view.last_error,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from gateway.pieces import Piece, joined
 from gateway.registry import WorkerView
+from gateway.spread import Spread
 from gateway.turn import Turn
 from protocol.config import LimitsConfig
 from protocol.errors import ClusterError
@@ -109,7 +110,10 @@ class Group:
 class Stream:
     """One request's answer so far. Everything happens on the event loop."""
 
-    def __init__(self, limits: LimitsConfig, clock: Callable[[], float], *, live: bool, group: Group) -> None:
+    def __init__(
+        self, limits: LimitsConfig, clock: Callable[[], float], gaps: Spread, *, live: bool, group: Group
+    ) -> None:
+        """`gaps` is told the seconds between its steps."""
         self._limits = limits
         self._clock = clock
         self._live = live
@@ -123,6 +127,8 @@ class Stream:
         group.quiet_since = self._began_at
         self._started_at: float | None = None
         self._first_token_at: float | None = None
+        self._last_token_at = 0.0
+        self._gaps = gaps
         self._attempts = 0
         self.worker: WorkerView | None = None
         self.end: Finished | None = None
@@ -146,8 +152,12 @@ class Stream:
         self._group.wake()
 
     def delta(self, delta: Delta) -> None:
+        now = self._clock()
         if self._first_token_at is None:
-            self._first_token_at = self._clock()
+            self._first_token_at = now
+        else:
+            self._gaps.add(now - self._last_token_at)
+        self._last_token_at = now
         self._deltas.append(delta)
         if self._live:
             size = len(delta.text) + len(delta.reasoning)
@@ -185,6 +195,11 @@ class Stream:
             group.wake()
 
     # --- read by the endpoint ---
+
+    @property
+    def buffered(self) -> int:
+        """Characters that wait for the client."""
+        return self._size
 
     def seconds(self) -> tuple[float | None, float]:
         """To the first token, and until now."""

@@ -10,6 +10,7 @@ from gateway import queue
 from gateway.catalog import Catalog
 from gateway.fairness import weighted
 from gateway.flight import Flight
+from protocol.api_keys import PRIORITIES
 from protocol.config import QueueConfig
 from protocol.errors import ClusterError, ErrorCode
 from protocol.values import Usage
@@ -34,6 +35,14 @@ class WaitingRoom:
 
     def counts(self) -> dict[str, int]:
         return {model: len(line) for model, line in self._lines.items()}
+
+    def counts_by_class(self) -> dict[tuple[str, str], int]:
+        """How many wait, by model and class."""
+        return {
+            (model, PRIORITIES[level]): count
+            for model, line in self._lines.items()
+            for level, count in line.levels().items()
+        }
 
     def waiting_since(self) -> dict[str, float]:
         """Of each model that is waited for: since when."""

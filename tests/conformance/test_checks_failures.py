@@ -148,9 +148,8 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def _seen(cluster: Cluster, code: str) -> int:
     """How many requests ended with that code, as the gateway counts them."""
     text = httpx.get(cluster.url() + "/metrics").text
-    return sum(
-        int(float(n)) for n in re.findall(rf'^gateway_requests_total{{code="{code}".*}} (\S+)$', text, re.M)
-    )
+    series = rf'^studiofleet_requests_total{{code="{code}".*}} (\S+)$'
+    return sum(int(float(n)) for n in re.findall(series, text, re.M))
 
 
 def _attempts(cluster: Cluster, code: str, ask: Callable[[], Any]) -> int:

@@ -19,7 +19,7 @@ MORE_MEMORY = 48 << 20
 """Bytes: what an allocator keeps after a burst, and no leak that is worth the name."""
 MORE_DESCRIPTORS = 3
 """Connections that are looked at just when they close."""
-_COUNTED = ("gateway_requests_", "gateway_retries_", "gateway_takeovers_")
+_COUNTED = ("studiofleet_requests_", "studiofleet_retries_", "studiofleet_takeovers_")
 """Their labels are error codes: new ones may come."""
 
 

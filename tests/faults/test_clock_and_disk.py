@@ -40,7 +40,7 @@ def test_clocks_that_jump_by_a_day_and_back_change_nothing(tmp_path: Path):
                 set_by(clock, wrong_by)
             load.wait_for_answers(4)
             assert {w["id"]: w["incarnation"] for w in cluster.state()["workers"]} == incarnations
-            assert total(cluster.home, "gateway_retries_total") == 0
+            assert total(cluster.home, "studiofleet_retries_total") == 0
         assert set(load.outcomes) == {"ok"}
 
 

@@ -239,7 +239,7 @@ def test_fc_30_requests_that_cannot_be_served_and_busy_workers_open_no_breaker(c
     ]
     busy = script(tokens=["a"], busy=True)
     with unscathed(cluster.home):
-        retries = total(cluster.home, "gateway_retries_total")
+        retries = total(cluster.home, "studiofleet_retries_total")
         for number in range(20):
             answer = ask(cluster, **bad[number % 3])
             assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
@@ -251,14 +251,14 @@ def test_fc_30_requests_that_cannot_be_served_and_busy_workers_open_no_breaker(c
         assert sum(worker["rejected"] for worker in cluster.state()["workers"]) >= rejected + 6
         found = metrics(cluster.home)
         assert all(value == 0 for name, value in found.items() if "breaker" in name and "closed" not in name)
-        assert total(cluster.home, "gateway_retries_total") == retries
+        assert total(cluster.home, "studiofleet_retries_total") == retries
         assert is_well(cluster)
 
 
 # FC-32: ghost workers pile up, a new id on each restart
 def test_fc_32_a_worker_that_is_killed_and_started_again_is_one_worker(cluster: Cluster):
     with unscathed(cluster.home):
-        retries = total(cluster.home, "gateway_retries_total")
+        retries = total(cluster.home, "studiofleet_retries_total")
         for _ in range(RESTARTS):
             before = cluster.worker("w-1")["incarnation"]
             cluster.signal("w-1", signal.SIGKILL)
@@ -270,7 +270,7 @@ def test_fc_32_a_worker_that_is_killed_and_started_again_is_one_worker(cluster: 
             assert [worker["id"] for worker in cluster.state()["workers"]] == ["w-1", "w-2"]
             assert all(is_well(cluster) for _ in range(4))
         # A dead worker got one request at most before it was missed.
-        assert total(cluster.home, "gateway_retries_total") - retries <= RESTARTS
+        assert total(cluster.home, "studiofleet_retries_total") - retries <= RESTARTS
 
 
 # FC-36: tight timers turn load into death
@@ -362,10 +362,10 @@ def test_fc_84_a_call_that_is_held_back_for_long_comes_whole_with_signs_of_life(
 
 def test_a_dead_worker_gets_no_request_later_than_one_attempt_after_its_loss(cluster: Cluster):
     with unscathed(cluster.home):
-        retries = total(cluster.home, "gateway_retries_total")
+        retries = total(cluster.home, "studiofleet_retries_total")
         cluster.signal("w-1", signal.SIGKILL)
         assert all(is_well(cluster) for _ in range(20))
-        assert total(cluster.home, "gateway_retries_total") <= retries + 1
+        assert total(cluster.home, "studiofleet_retries_total") <= retries + 1
         assert cluster.worker("w-1")["state"] == "stopped"
         cluster.wait_exit("w-1")
         cluster.start("worker", "w-1")

@@ -150,13 +150,13 @@ def test_fc_34_after_a_silence_of_three_limits_the_worker_is_back_by_itself(fiel
     with unscathed(field.cluster.home):
         streams = field.begin()
         way, gives_up = field.ways[streams.victim], field.hears("given up", streams.victim)
-        takeovers = total(field.cluster.home, "gateway_takeovers_total")
+        takeovers = total(field.cluster.home, "studiofleet_takeovers_total")
         way.stall()
         silent_since = time.monotonic()
         field.wait_for_loss(streams.victim)
         assert field.is_served() == streams.other
         streams.end_whole()
-        assert total(field.cluster.home, "gateway_takeovers_total") > takeovers
+        assert total(field.cluster.home, "studiofleet_takeovers_total") > takeovers
         wait_for(gives_up, "the worker to end what nobody reads")
         time.sleep(max(0.0, CUT_S - (time.monotonic() - silent_since)))  # the case: so long a silence
         way.flow()

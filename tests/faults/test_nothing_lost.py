@@ -181,7 +181,7 @@ def test_workers_are_killed_and_drained_and_a_gateway_is_restarted_and_no_token_
             asyncio.run(_scenario(operator, clients, misfortune))
             seconds = time.monotonic() - began
             work = (starts.read_text().count("\n") - begun) / max(1, clients.right)
-            takeovers = sum(total(operator.home, "gateway_takeovers_total", each) for each in GATEWAYS)
+            takeovers = sum(total(operator.home, "studiofleet_takeovers_total", each) for each in GATEWAYS)
             print(
                 f"{clients.right} answers in {seconds:.0f} s, {misfortune.kills} kills,"
                 f" {misfortune.drains} drains, {takeovers:.0f} take-overs, {work:.3f} starts an answer,"

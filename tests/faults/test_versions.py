@@ -86,4 +86,4 @@ def test_words_that_this_version_does_not_know_are_passed_over():
             with Load(cluster.url, clients=2) as load:
                 load.wait_for_answers(4)
             assert set(load.outcomes) == {"ok"}
-            assert total(cluster.home, "gateway_retries_total") == 0
+            assert total(cluster.home, "studiofleet_retries_total") == 0

@@ -50,7 +50,7 @@ def test_the_stream_of_a_hung_engine_goes_on_elsewhere_and_is_aborted_there():
     fleet.say(there, " two", token_ids=(2,))
     fleet.finish(there)
     assert (outlet.text, outlet.ends, outlet.error) == ("one two", 1, None)
-    assert fleet.dispatcher.takeovers == {"worker_lost": 1}
+    assert fleet.dispatcher.tally.takeovers == {"worker_lost": 1}
     assert fleet.counts == (0, 0)
 
 

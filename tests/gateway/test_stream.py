@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.pieces import Piece
+from gateway.spread import Spread
 from gateway.stream import Group, Stream
 from gateway.turn import Turn
 from protocol.config import LimitsConfig
@@ -39,7 +40,7 @@ def group_of() -> Group:
 
 
 def stream_of(clock: Clock, *, live: bool, group: Group | None = None) -> Stream:
-    return Stream(LIMITS, clock, live=live, group=group or group_of())
+    return Stream(LIMITS, clock, Spread((1.0,)), live=live, group=group or group_of())
 
 
 async def _woken(group: Group, by) -> bool:

@@ -28,7 +28,7 @@ def test_the_other_worker_goes_on_after_what_was_shown():
     fleet.say(there, " three", token_ids=(3,))
     fleet.finish(there)
     assert (outlet.text, outlet.ends, outlet.error) == ("one two three", 1, None)
-    assert (fleet.dispatcher.takeovers, fleet.dispatcher.retries) == ({"worker_lost": 1}, {})
+    assert (fleet.dispatcher.tally.takeovers, fleet.dispatcher.tally.retries) == ({"worker_lost": 1}, {})
     assert fleet.counts == (0, 0)
 
 
@@ -161,7 +161,7 @@ def test_who_has_seen_nothing_begins_anew():
     fleet.start(here)
     fleet.lose(here)
     assert fleet.last(there).resume_token_ids == ()
-    assert (fleet.dispatcher.takeovers, fleet.dispatcher.retries) == ({}, {"worker_lost": 1})
+    assert (fleet.dispatcher.tally.takeovers, fleet.dispatcher.tally.retries) == ({}, {"worker_lost": 1})
 
 
 def test_half_an_answer_does_not_wait_without_end():

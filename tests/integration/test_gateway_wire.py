@@ -391,10 +391,10 @@ def test_health_and_metrics(pool):
             answer.result()
             text = httpx.get(url + "/metrics").text
         assert 'vllm:num_requests_running{model_name="m"} 0.0' in text
-        assert 'gateway_requests_total{code="ok",model="m"} 1.0' in text
-        assert 'gateway_completion_tokens_total{model="m"} 2.0' in text
-        assert 'gateway_worker_breaker{state="closed",worker="w-1"} 1.0' in text
-        assert 'gateway_worker_breaker{state="open",worker="w-1"} 0.0' in text
+        assert 'studiofleet_requests_total{code="ok",model="m"} 1.0' in text
+        assert 'vllm:generation_tokens_total{model_name="m"} 2.0' in text
+        assert 'studiofleet_worker_breaker{state="closed",worker="w-1"} 1.0' in text
+        assert 'studiofleet_worker_breaker{state="open",worker="w-1"} 0.0' in text
 
 
 def test_retries_and_takeovers_are_counted_by_what_ended_the_attempt(pool):
@@ -408,8 +408,8 @@ def test_retries_and_takeovers_are_counted_by_what_ended_the_attempt(pool):
         peer.serve("done")
         assert answer.result().json()["choices"][0]["message"]["content"] == "half done"
         text = httpx.get(cluster.url() + "/metrics").text
-        assert 'gateway_retries_total{reason="engine_failed"} 1.0' in text
-        assert 'gateway_takeovers_total{reason="shutting_down"} 1.0' in text
+        assert 'studiofleet_retries_total{reason="engine_failed"} 1.0' in text
+        assert 'studiofleet_takeovers_total{reason="shutting_down"} 1.0' in text
 
 
 def test_a_reader_that_stalls_is_cut_off(pool):

@@ -513,5 +513,5 @@ def test_a_flood_is_counted_to_the_request():
         assert all(1 <= int(headers["retry-after"]) <= 36 for headers in refused)
         cluster.wait_idle()
         metrics = httpx.get(url + "/metrics").text
-        assert 'gateway_requests_total{code="ok",model="fake-model"} 7.0' in metrics
-        assert 'gateway_requests_total{code="overloaded",model="fake-model"} 53.0' in metrics
+        assert 'studiofleet_requests_total{code="ok",model="fake-model"} 7.0' in metrics
+        assert 'studiofleet_requests_total{code="overloaded",model="fake-model"} 53.0' in metrics
