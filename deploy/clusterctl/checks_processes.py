@@ -65,7 +65,7 @@ def _outdated(facts: Facts) -> Iterator[Found]:
 
 def _versions(facts: Facts) -> Iterator[Found]:
     for process_id, version in sorted(facts.home.versions.items()):
-        if version != facts.home.version:
+        if version.partition("-")[0] != facts.home.version:  # nodes tell the build, too
             yield Found(
                 f"{process_id} runs version {version or 'unknown'}, installed is {facts.home.version}",
                 f"clusterctl restart {process_id}",
