@@ -26,18 +26,18 @@ WORKER = fake_worker("w-1", model="organisation/" + "m" * 120, served_name="fake
     ["/h", "/" + "h" * 90, "/" + "deep/" * 60, "/Users/someone with a name/.studiofleet", "/" + "ü" * 60],
 )
 @pytest.mark.parametrize("process_id", ["a", "w" * 32, "supervisor"])
-def test_fc96_every_socket_path_fits(home: str, process_id: str):
+def test_fc_96_every_socket_path_fits(home: str, process_id: str):
     path = Home(Path(home)).socket(process_id)
     assert len(os.fsencode(path)) <= MAX_SOCKET_PATH
 
 
-def test_fc96_ids_are_not_shortened_so_that_they_cannot_collide():
+def test_fc_96_ids_are_not_shortened_so_that_they_cannot_collide():
     home = Home(Path("/" + "h" * 200))
     first, second = (home.socket("w" * 31 + letter) for letter in "ab")
     assert first != second
 
 
-def test_fc96_an_id_that_would_not_fit_is_refused_with_the_limit():
+def test_fc_96_an_id_that_would_not_fit_is_refused_with_the_limit():
     with pytest.raises(ConfigError, match=r"workers\[0\].id"):
         parse(config_text(fake_worker("w" * 33)))
 
@@ -67,7 +67,7 @@ def answers(cluster: Cluster) -> bool:
 
 
 @pytest.mark.integration
-def test_fc96_a_cluster_serves_from_a_long_home_with_spaces_and_umlauts(long_home: Home):
+def test_fc_96_a_cluster_serves_from_a_long_home_with_spaces_and_umlauts(long_home: Home):
     cluster = Cluster(long_home.path, config_text(WORKER))
     try:
         cluster.start("gateway", "gw-1")
@@ -80,7 +80,7 @@ def test_fc96_a_cluster_serves_from_a_long_home_with_spaces_and_umlauts(long_hom
 
 
 @pytest.mark.integration
-def test_fc96_a_socket_that_a_killed_gateway_left_is_replaced(folder: Path):
+def test_fc_96_a_socket_that_a_killed_gateway_left_is_replaced(folder: Path):
     cluster = Cluster(folder / "home", config_text(WORKER))
     try:
         cluster.start("gateway", "gw-1")
@@ -98,7 +98,7 @@ def test_fc96_a_socket_that_a_killed_gateway_left_is_replaced(folder: Path):
 
 
 @pytest.mark.integration
-def test_fc96_a_socket_at_which_somebody_listens_is_not_taken(folder: Path):
+def test_fc_96_a_socket_at_which_somebody_listens_is_not_taken(folder: Path):
     cluster = Cluster(folder / "home", config_text(WORKER))
     try:
         first = cluster.start("gateway", "gw-1")
@@ -141,7 +141,7 @@ def a_link(path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["gateway", "worker"])
-def test_fc96_a_folder_that_somebody_else_may_enter_is_refused(long_home: Home, kind, prepare, words):
+def test_fc_96_a_folder_that_somebody_else_may_enter_is_refused(long_home: Home, kind, prepare, words):
     prepare(long_home.sockets)
     cluster = Cluster(long_home.path, config_text(WORKER))
     process_id = "gw-1" if kind == "gateway" else "w-1"
@@ -155,7 +155,7 @@ def test_fc96_a_folder_that_somebody_else_may_enter_is_refused(long_home: Home, 
 
 
 @pytest.mark.integration
-def test_fc96_two_homes_with_long_paths_do_not_meet(folder: Path):
+def test_fc_96_two_homes_with_long_paths_do_not_meet(folder: Path):
     homes = [Home(folder / (letter + "x" * 120)) for letter in "ab"]
     clusters = [Cluster(home.path, config_text(WORKER)) for home in homes]
     try:

@@ -66,7 +66,7 @@ def flip(path: Path, old: bytes, new: bytes) -> None:
     path.write_bytes(content.replace(old, new, 1))
 
 
-def test_fc94_the_model_of_these_tests_is_whole_and_serves(tmp_path):
+def test_fc_94_the_model_of_these_tests_is_whole_and_serves(tmp_path):
     with running(
         config_text(worker_table(make_model(tmp_path / "m", shards=2))), "w-1", patience_s=MLX_S
     ) as cluster:
@@ -83,47 +83,47 @@ def ask(cluster: Cluster) -> httpx.Response:
 # --- weights ---------------------------------------------------------------------------------------------
 
 
-def test_fc94_a_shard_that_the_index_names_is_missing(tmp_path):
+def test_fc_94_a_shard_that_the_index_names_is_missing(tmp_path):
     folder = make_model(tmp_path / "m", shards=2)
     (folder / "model-00002-of-00002.safetensors").unlink()
     assert "lacks model-00002-of-00002.safetensors" in refusal(tmp_path, folder)
 
 
-def test_fc94_a_weight_file_is_cut_short(tmp_path):
+def test_fc_94_a_weight_file_is_cut_short(tmp_path):
     folder = make_model(tmp_path / "m")
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1024])
     assert f"{path} is damaged: it has" in refusal(tmp_path, folder)
 
 
-def test_fc94_a_weight_file_is_longer_than_it_should_be(tmp_path):
+def test_fc_94_a_weight_file_is_longer_than_it_should_be(tmp_path):
     folder = make_model(tmp_path / "m")
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes() * 2)
     assert f"{path} is damaged: it has" in refusal(tmp_path, folder)
 
 
-def test_fc94_bytes_of_a_header_are_flipped_in_a_shape(tmp_path):
+def test_fc_94_bytes_of_a_header_are_flipped_in_a_shape(tmp_path):
     folder = make_model(tmp_path / "m")
     path = folder / "model.safetensors"
     flip(path, b'"shape": [32, 16]', b'"shape": [32, 17]')
     assert f"{path} is damaged" in refusal(tmp_path, folder)
 
 
-def test_fc94_bytes_of_a_header_are_flipped_in_a_name(tmp_path):
+def test_fc_94_bytes_of_a_header_are_flipped_in_a_name(tmp_path):
     folder = make_model(tmp_path / "m")
     flip(folder / "model.safetensors", b"gate_proj", b"gate_prok")
     assert "the weights (model.safetensors) do not fit together" in refusal(tmp_path, folder)
 
 
-def test_fc94_bytes_of_a_header_are_flipped_in_a_name_that_an_index_knows(tmp_path):
+def test_fc_94_bytes_of_a_header_are_flipped_in_a_name_that_an_index_knows(tmp_path):
     folder = make_model(tmp_path / "m", shards=2)
     flip(folder / "model-00001-of-00002.safetensors", b"embed_tokens", b"embed_tokenz")
     line = refusal(tmp_path, folder)
     assert "model-00001-of-00002.safetensors is damaged: it lacks 'model.embed_tokens.weight'" in line
 
 
-def test_fc94_the_index_names_a_file_outside_of_the_folder(tmp_path):
+def test_fc_94_the_index_names_a_file_outside_of_the_folder(tmp_path):
     folder = make_model(tmp_path / "m", shards=2)
     index = folder / "model.safetensors.index.json"
     index.write_text(index.read_text().replace("model-00002", "../model-00002"))
@@ -132,7 +132,7 @@ def test_fc94_the_index_names_a_file_outside_of_the_folder(tmp_path):
     assert f"{index} names a file outside of the folder" in line
 
 
-def test_fc94_an_interrupted_download_left_a_file(tmp_path):
+def test_fc_94_an_interrupted_download_left_a_file(tmp_path):
     folder = make_model(tmp_path / "m")
     left = folder / "model-00002.safetensors.incomplete"
     left.write_bytes(b"half")
@@ -143,26 +143,26 @@ def test_fc94_an_interrupted_download_left_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(("content", "words"), [("", "it is empty"), ('{"model_type": ', "it is no JSON")])
-def test_fc94_the_configuration_is_damaged(tmp_path, content, words):
+def test_fc_94_the_configuration_is_damaged(tmp_path, content, words):
     folder = make_model(tmp_path / "m")
     (folder / "config.json").write_text(content)
     assert f"{folder / 'config.json'} is damaged: {words}" in refusal(tmp_path, folder)
 
 
-def test_fc94_the_architecture_is_unknown(tmp_path):
+def test_fc_94_the_architecture_is_unknown(tmp_path):
     folder = make_model(tmp_path / "m")
     edit(folder / "config.json", model_type="hologram", architectures=["HologramForCausalLM"])
     line = refusal(tmp_path, folder)
     assert f"{folder / 'config.json'}: models of the type 'hologram' are not known to mlx-lm" in line
 
 
-def test_fc94_the_configuration_does_not_fit_the_weights(tmp_path):
+def test_fc_94_the_configuration_does_not_fit_the_weights(tmp_path):
     folder = make_model(tmp_path / "m")
     edit(folder / "config.json", hidden_size=32)
     assert f"{folder / 'config.json'} and the weights" in refusal(tmp_path, folder)
 
 
-def test_fc94_a_model_that_wants_to_run_a_program_of_its_own(tmp_path):
+def test_fc_94_a_model_that_wants_to_run_a_program_of_its_own(tmp_path):
     folder = make_model(tmp_path / "m")
     (folder / "model.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     edit(folder / "config.json", model_file="model.py")
@@ -173,14 +173,14 @@ def test_fc94_a_model_that_wants_to_run_a_program_of_its_own(tmp_path):
 # --- tokenizer and template ------------------------------------------------------------------------------
 
 
-def test_fc94_the_tokenizer_is_missing(tmp_path):
+def test_fc_94_the_tokenizer_is_missing(tmp_path):
     folder = make_model(tmp_path / "m")
     (folder / "tokenizer.json").unlink()
     assert f"{folder / 'tokenizer.json'} is missing" in refusal(tmp_path, folder)
 
 
 @pytest.mark.parametrize("content", ["", '{"version": "1.0", "model": {"type": "BPE"}}', '{"version": 7'])
-def test_fc94_the_tokenizer_is_damaged(tmp_path, content):
+def test_fc_94_the_tokenizer_is_damaged(tmp_path, content):
     folder = make_model(tmp_path / "m")
     (folder / "tokenizer.json").write_text(content)
     line = refusal(tmp_path, folder)
@@ -189,7 +189,7 @@ def test_fc94_the_tokenizer_is_damaged(tmp_path, content):
     assert "again" in line
 
 
-def test_fc94_without_a_template_the_model_serves_and_refuses_conversations(tmp_path):
+def test_fc_94_without_a_template_the_model_serves_and_refuses_conversations(tmp_path):
     folder = make_model(tmp_path / "m", template=None)
     with running(config_text(worker_table(folder)), "w-1", patience_s=MLX_S) as cluster:
         answer = ask(cluster)
@@ -209,14 +209,14 @@ def test_fc94_without_a_template_the_model_serves_and_refuses_conversations(tmp_
         ("{# nothing #}", "gives an empty prompt"),
     ],
 )
-def test_fc94_the_template_fails(tmp_path, template, words):
+def test_fc_94_the_template_fails(tmp_path, template, words):
     folder = make_model(tmp_path / "m", template=template)
     line = refusal(tmp_path, folder)
     assert f"the chat template in {folder / 'chat_template.jinja'}" in line
     assert words in line
 
 
-def test_fc94_the_template_never_ends(tmp_path):
+def test_fc_94_the_template_never_ends(tmp_path):
     loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}" + TEMPLATE
     folder = make_model(tmp_path / "m", template=loop)
     line = refusal(tmp_path, folder)
@@ -226,7 +226,7 @@ def test_fc94_the_template_never_ends(tmp_path):
 # --- the fleet -------------------------------------------------------------------------------------------
 
 
-def test_fc94_a_replica_of_another_model_is_refused_and_shown(tmp_path):
+def test_fc_94_a_replica_of_another_model_is_refused_and_shown(tmp_path):
     one, other = make_model(tmp_path / "one"), make_model(tmp_path / "other", shards=2)
     folder = tmp_path / "current"  # is exchanged between the two starts
     folder.symlink_to(one)
@@ -247,7 +247,7 @@ def test_fc94_a_replica_of_another_model_is_refused_and_shown(tmp_path):
         assert {ask(cluster).headers["x-worker-id"] for _ in range(5)} == {"w-1"}
 
 
-def test_fc94_the_supervisor_parks_it_at_once_with_the_file_in_the_status(tmp_path):
+def test_fc_94_the_supervisor_parks_it_at_once_with_the_file_in_the_status(tmp_path):
     folder = make_model(tmp_path / "m")
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1024])

@@ -124,7 +124,7 @@ def test_what_is_always_loaded_is_waited_for_unless_the_client_says_otherwise():
     assert fleet.counts == (0, 1)
 
 
-def test_fc37_nobody_waits_too_long_for_a_load_that_moves():
+def test_fc_37_nobody_waits_too_long_for_a_load_that_moves():
     fleet = Fleet(queue=QueueConfig(timeout_s=20.0))
     join(fleet, "a")
     outlet = fleet.ask("r")
@@ -136,7 +136,7 @@ def test_fc37_nobody_waits_too_long_for_a_load_that_moves():
     assert fleet.at(b"a") == ["r"]
 
 
-def test_fc37_a_load_that_stands_still_is_not_waited_for_for_ever():
+def test_fc_37_a_load_that_stands_still_is_not_waited_for_for_ever():
     fleet = Fleet(queue=QueueConfig(timeout_s=20.0))
     join(fleet, "a")
     outlet = fleet.ask("r")

@@ -232,7 +232,7 @@ def test_silence_asks_for_a_sign_of_life():
     assert asyncio.run(scenario()) == [False, True, False, False, True]
 
 
-def test_fc84_tokens_that_a_parser_holds_back_do_not_hide_the_silence():
+def test_fc_84_tokens_that_a_parser_holds_back_do_not_hide_the_silence():
     group = group_of()
     stream = stream_of(Clock(), live=True, group=group)
     stream.delta(Delta(request_id="r", attempt=0, text="", token_ids=(1, 2, 3), completion_tokens=3))

@@ -116,7 +116,7 @@ def test_a_client_that_does_not_wait_is_told_when_to_come_again_in_every_dialect
         assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "x-wait-for-model")
 
 
-def test_fc37_a_load_longer_than_every_time_limit_is_waited_for_and_later_requests_succeed():
+def test_fc_37_a_load_longer_than_every_time_limit_is_waited_for_and_later_requests_succeed():
     extra = "[queue]\ntimeout_s = 0.5\n"
     with idle_fleet(config_text(on_demand("a", load_s=4.0, load_stall_s=2.0), extra=extra), "a") as cluster:
         assert ask(cluster, "a").status_code == 200

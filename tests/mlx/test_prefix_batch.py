@@ -100,7 +100,7 @@ def test_the_same_prompt_again_reads_one_token_and_answers_the_same(kind):
 
 @pytest.mark.parametrize("kind", NETWORKS)
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_fc08_a_shorter_or_parting_prompt_sees_nothing_of_the_earlier_one(kind, temperature):
+def test_fc_08_a_shorter_or_parting_prompt_sees_nothing_of_the_earlier_one(kind, temperature):
     """FC-08, with every kind of state, also within a sliding window (18 of 48 tokens)."""
     for head, long, other in ((P, X, Y), (P[:18], X[:12], Y[:8])):
         batch = make(kind)
@@ -138,7 +138,7 @@ def test_where_prompts_part_is_learnt_from_the_second_one(kind, second):
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
-def test_fc10_switched_off_it_keeps_nothing(kind):
+def test_fc_10_switched_off_it_keeps_nothing(kind):
     """FC-10."""
     batch = make(kind, max_bytes=0)
     for _ in range(2):
@@ -148,7 +148,7 @@ def test_fc10_switched_off_it_keeps_nothing(kind):
 
 @pytest.mark.parametrize("kind", NETWORKS)
 @pytest.mark.parametrize("steps", [1, 2, 5])
-def test_fc18_a_cut_stream_leaves_a_right_beginning(kind, steps):
+def test_fc_18_a_cut_stream_leaves_a_right_beginning(kind, steps):
     """FC-18: cut after so many steps, then repeated; whole answers leave theirs above."""
     batch = make(kind)
     cut = sequence(HEAD, max_tokens=50)
@@ -177,7 +177,7 @@ def test_what_was_read_of_an_aborted_prompt_is_of_use():
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
-def test_fc20_small_requests_do_not_drop_a_long_session(kind):
+def test_fc_20_small_requests_do_not_drop_a_long_session(kind):
     """FC-20: a budget of one and a half sessions."""
     session = ids(9, 600)
     probe = make(kind)
@@ -354,7 +354,7 @@ def test_what_is_cleared_is_gone_from_disk_too(tmp_path):
     batch.close()
 
 
-def test_fc22_prompts_of_many_lengths_leave_mlx_no_more_buffers():
+def test_fc_22_prompts_of_many_lengths_leave_mlx_no_more_buffers():
     """FC-22, without the engine: 300 lengths."""
     batch = make("plain", max_bytes=200_000)
     for length in range(20, 320):

@@ -46,7 +46,7 @@ async def settled(engine, name, value):
         await asyncio.sleep(0.01)
 
 
-def test_fc18_every_way_to_end_feeds_the_cache(models, tmp_path):
+def test_fc_18_every_way_to_end_feeds_the_cache(models, tmp_path):
     """FC-18: a stream, a whole answer, a stop string, a client that leaves after three tokens."""
 
     async def streamed(engine):
@@ -77,7 +77,7 @@ def test_fc18_every_way_to_end_feeds_the_cache(models, tmp_path):
     asyncio.run(scenario())
 
 
-def test_fc10_switched_off_it_keeps_nothing_and_says_so(models, tmp_path):
+def test_fc_10_switched_off_it_keeps_nothing_and_says_so(models, tmp_path):
     """FC-10."""
 
     async def scenario():
@@ -130,7 +130,7 @@ def test_a_model_whose_weights_changed_begins_anew(models, tmp_path):
     asyncio.run(scenario())
 
 
-def test_fc22_mlx_may_keep_a_gigabyte_of_buffers_at_most(models, tmp_path):
+def test_fc_22_mlx_may_keep_a_gigabyte_of_buffers_at_most(models, tmp_path):
     """FC-22."""
     mx = pytest.importorskip("mlx.core")
 

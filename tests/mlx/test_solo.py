@@ -320,7 +320,7 @@ class BrokenModel(Model):  # type: ignore[misc]
         return super().__call__(*args, **kwargs) * mx.nan
 
 
-def test_fc05_an_output_that_is_no_number_fails_its_request_and_the_next_such_the_engine(model):
+def test_fc_05_an_output_that_is_no_number_fails_its_request_and_the_next_such_the_engine(model):
     stepper = solo(BrokenModel(model.args))
     assert "not a number" in str(run(stepper, sequence(PROMPT))[-1].error)
     first, second = sequence(PROMPT), sequence(PROMPT)

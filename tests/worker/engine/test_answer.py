@@ -164,7 +164,7 @@ END_TABLE = {
 
 @pytest.mark.parametrize("end", [0, 3, 9])
 @pytest.mark.parametrize(("before", "text"), [([], ""), ([1], "a"), ([1, 2], "a\ufffd")])
-def test_fc104_an_unusual_end_token_ends_the_answer_and_is_never_shown(end, before, text):
+def test_fc_104_an_unusual_end_token_ends_the_answer_and_is_never_shown(end, before, text):
     """Also as the first token, and in the middle of a character."""
     table = token_table(END_TABLE)
     assert table is not None
@@ -176,7 +176,7 @@ def test_fc104_an_unusual_end_token_ends_the_answer_and_is_never_shown(end, befo
     assert (last.text, last.finish_reason, last.completion_tokens) == (text, "stop", len(before) + 1)
 
 
-def test_fc104_an_end_token_that_is_ignored_is_not_shown_either():
+def test_fc_104_an_end_token_that_is_ignored_is_not_shown_either():
     table = token_table(END_TABLE)
     assert table is not None
     answer = Answer("r", ByteDetokenizer(table), ())

@@ -148,7 +148,7 @@ def test_worth_weighs_reuse_length_age_and_bytes():
     assert worth(short, 3) > before
 
 
-def test_fc20_small_requests_do_not_drop_a_long_session():
+def test_fc_20_small_requests_do_not_drop_a_long_session():
     """FC-20: title and summary calls between the turns of a session of 3,000 tokens, in room for 4,500."""
     index = new(4500, 64)
     session = tuple(range(10_000, 13_000))
