@@ -16,6 +16,7 @@ from clusterctl import configfile, host_keys, operations, output
 from clusterctl.edits import remove_worker
 from clusterctl.node_edits import add_node, remove_node
 from clusterctl.node_facts import NodeFacts, refusal
+from clusterctl.node_lock import Held, held_there
 from clusterctl.nodes import Node, alone_with, installed_version, target_of
 from clusterctl.operations import OperationError, RefusedError
 from clusterctl.options import config_option, json_option, places, reported, taught
@@ -265,11 +266,14 @@ def _clear(machine: Node, workers: list[str], *, purge_models: bool) -> None:
     facts = machine.facts()
     if not facts.ours:
         return
-    if facts.current:
+    if not facts.current:
+        machine.clear(keep_models=not purge_models)
+        return
+    with held_there(Held(machine, facts.current), _PATIENCE_S):
         ended = machine.clusterctl(facts.current, ["down"])
         if ended.code != 0:
             raise OperationError(f"{machine.name}: clusterctl down failed: {ended.words}")
-    machine.clear(keep_models=not purge_models)
+        machine.clear(keep_models=not purge_models)
 
 
 def _forget_workers(home: Home, path: Path, workers: list[str]) -> None:

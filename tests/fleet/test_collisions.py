@@ -10,9 +10,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import pytest
 
 from clusterctl import journal
@@ -74,17 +76,27 @@ def test_two_that_are_added_at_once_do_not_collide(operator: Operator, studios: 
     assert journal.interrupted(operator.home) == []
 
 
-@pytest.mark.parametrize("word", ["show", "up"], ids=["in its key", "in its start"])
-def test_an_add_that_was_killed_is_undone_by_the_next_command(
-    operator: Operator, studios: list[Machine], word: str
-):
+def test_a_worker_that_is_removed_finishes_what_it_has_beside_others(operator: Operator):
+    """Which are there from the test before; so the machine goes on."""
+    slow = ("--served-name", "slow", "--engine-option", "decode_tokens_per_s=8", "--id", "slow-1")
+    operator.run("add-worker", *FAKE, *slow, "--host", "studio-2", "--wait", limit_s=240)
+    body = {"model": "slow", "max_tokens": 56, "ignore_eos": True}
+    body["messages"] = [{"role": "user", "content": "hello"}]
+    url = operator.status()["gateways"][0]["url"]
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(httpx.post, f"{url}/v1/chat/completions", json=body, timeout=120)
+        wait_for(lambda: operator.worker("slow-1")["running"] == 1, "the request to run")
+        operator.run("remove-worker", "slow-1", limit_s=240)
+        assert asked.result().json()["usage"]["completion_tokens"] == 56
+
+
+def test_an_add_that_was_killed_is_undone_by_the_next_command(operator: Operator, studios: list[Machine]):
     studio = studios[0]
     before = operator.home.config.read_text()
-    cut_off(operator, studio, word, "add-worker", *FAKE, "--host", studio.name, "--id", "far-1")
+    cut_off(operator, studio, "up", "add-worker", *FAKE, "--host", studio.name, "--id", "far-1")
     said = operator.run("remove-worker", "far-1", limit_s=240)
-    step = "key" if word == "show" else "start"
     assert re.search(
-        rf"add-worker \(worker far-1, node studio-2\) of .* was interrupted in the step '{step}'", said
+        r"add-worker \(worker far-1, node studio-2\) of .* was interrupted in the step 'start'", said
     )
     assert "; it is undone" in said
     assert operator.home.config.read_text() == before
