@@ -282,7 +282,7 @@ class _Gateway:
             async with asyncio.timeout(self._config.limits.drain_timeout_s):
                 await _until(lambda: cluster.open_streams == 0)
         message = "this gateway is shutting down; ask again, or ask another"
-        cluster.dispatcher.fail_all(ClusterError(ErrorCode.SHUTTING_DOWN, message))
+        cluster.fail_all(ClusterError(ErrorCode.SHUTTING_DOWN, message))
 
 
 def _sweep(server: _Server) -> None:

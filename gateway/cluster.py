@@ -112,6 +112,10 @@ class Cluster:
             return flight.usage
         return stream.end.usage if stream is not None and stream.end is not None else Usage()
 
+    def fail_all(self, error: ClusterError) -> None:
+        """End every request: the gateway stops."""
+        self.dispatcher.fail_all(error, self._clock())
+
     async def ask(self, message: Tokenize, model: str, *, waits: bool | None = None) -> Any:
         """What a worker of the model says to a question. Raises `ClusterError`.
 

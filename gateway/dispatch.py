@@ -18,6 +18,7 @@ from gateway.breaker import Breakers
 from gateway.catalog import Catalog
 from gateway.flight import Flight, Outlet, Placed, Terms, Transport
 from gateway.flights import Flights
+from gateway.lives import Lives
 from gateway.orders import Orders
 from gateway.placement import Choice, Placement, best
 from gateway.registry import Registry, WorkerView
@@ -69,6 +70,7 @@ class Dispatcher:
         self._count = 0
         self._messages = 0
         self.tally = Tally()
+        self.lives = Lives()
 
     # --- what clients do ---
 
@@ -95,8 +97,10 @@ class Dispatcher:
         deadline = now + (math.inf if request.time_left_s is None else request.time_left_s)
         request = msgspec.structs.replace(request, model=model)
         affinity = beginning_of(request, size)
+        life = self.lives.begin(request.request_id, model, now)
+        life.note(now, "came", bytes=size, priority=request.priority)
         flight = Flight(
-            self._count, request, model, outlet, size, deadline, now, only=terms.only, affinity=affinity
+            self._count, request, model, outlet, size, deadline, life, only=terms.only, affinity=affinity
         )
         self._budget.request(now)
         self.flights.add(flight)
@@ -108,8 +112,9 @@ class Dispatcher:
                 self._pump(model, now)
             else:
                 self._place_or_wait(flight, now)
-        except ClusterError:
+        except ClusterError as error:
             self.flights.take_out(request.request_id)
+            life.end(now, "failed", code=error.code)
             raise
 
     def _refuse_absent(self, worker_id: str, model: str) -> None:
@@ -123,6 +128,7 @@ class Dispatcher:
         flight = self.flights.take_out(request_id)
         if flight is None:
             return
+        flight.life.end(now, "left", tokens=len(flight.emitted))
         self._withdraw(flight)
         self.waiting.settle(flight)
         self._pump(flight.model, now)
@@ -163,12 +169,14 @@ class Dispatcher:
                 pass
             case Started():
                 flight.prompt_tokens = message.prompt_tokens
+                flight.life.began(now, worker, message)
                 self.tally.begun(flight, found=self._placement.begun(flight, worker, message))
                 flight.outlet.started(worker, message)
             case Rejected():
                 self._rejected(flight, worker, message, now)
             case Finished():
                 self.flights.take_out(flight.request_id)
+                flight.life.finished(now, worker, message)
                 self.waiting.settle(flight, message.usage)
                 self._registry.served(worker.connection, now - flight.sent_at, now)
                 self.breakers.succeeded(worker, now)
@@ -183,9 +191,10 @@ class Dispatcher:
             broken = f"the worker {worker.worker_id} rejected a request that it had begun to answer"
             self._registry.failed(worker.connection, broken)
             self.breakers.failed(worker, now)
-            self._end(flight, ClusterError(ErrorCode.INTERNAL_ERROR, broken))
+            self._end(flight, ClusterError(ErrorCode.INTERNAL_ERROR, broken), now)
             return
         logger.debug("request %s: worker %s is %s", flight.request_id, worker.worker_id, message.reason)
+        flight.life.note(now, "rejected", worker.worker_id, reason=message.reason)
         self._registry.rejected(worker.connection, now + self._config.routing.busy_pause_s)
         self.breakers.unsent(worker)
         flight.connection = b""
@@ -210,7 +219,7 @@ class Dispatcher:
         elif code in _ELSEWHERE or (code is ErrorCode.ENGINE_FAILED and self._may_fail_again(flight, now)):
             self._retry(flight, worker, error, now)
         else:
-            self._end(flight, error)
+            self._end(flight, error, now)
 
     def _may_fail_again(self, flight: Flight, now: float) -> bool:
         """An engine that fails after the first token most likely fails there again."""
@@ -240,7 +249,7 @@ class Dispatcher:
             self._retry(flight, worker, error, now)
             return
         error.message = f"{flight.deaths} workers ended while they prepared this request"
-        self._end(flight, error)
+        self._end(flight, error, now)
 
     # --- what time does ---
 
@@ -250,16 +259,15 @@ class Dispatcher:
         for flight in self.flights:
             if flight.deadline <= now:
                 self._withdraw(flight)
-                self._end(
-                    flight, ClusterError(ErrorCode.DEADLINE_EXCEEDED, "the time for the answer is over")
-                )
+                late = ClusterError(ErrorCode.DEADLINE_EXCEEDED, "the time for the answer is over")
+                self._end(flight, late, now)
             elif flight.connection and flight.confirmed:
                 self._check_progress(flight, now)
             elif flight.connection:
                 self._check_answer(flight, now)
         for model in self.waiting.models():
             for request_id, error in self.waiting.expired(model, now):
-                self._end_in_line(self.flights[request_id], error)
+                self._end_in_line(self.flights[request_id], error, now)
             self._pump(model, now)
         self.orders.give(self.waiting.waiting_since(), now)
 
@@ -284,11 +292,11 @@ class Dispatcher:
         error = ClusterError(ErrorCode.WORKER_LOST, f"the worker {worker.worker_id} stalls: {why}; ask again")
         self._after_death(flight, worker, error, now)
 
-    def fail_all(self, error: ClusterError) -> None:
+    def fail_all(self, error: ClusterError, now: float) -> None:
         """End every request: the gateway stops."""
         for flight in self.flights:
             self._withdraw(flight)
-            self._end(flight, error)
+            self._end(flight, error, now)
 
     # --- moves ---
 
@@ -304,8 +312,9 @@ class Dispatcher:
 
     def _wait(self, flight: Flight, now: float) -> None:
         flight.tried.clear()
+        flight.life.note(now, "waits", ahead=self.waiting.counts().get(flight.model, 0))
         for request_id, error in self.waiting.enter(flight, now):
-            self._end(self.flights[request_id], error)
+            self._end(self.flights[request_id], error, now)
 
     def _retry(self, flight: Flight, worker: WorkerView, error: ClusterError, now: float) -> None:
         """On to another worker, which begins anew, or goes on after the tokens that were shown; or end it."""
@@ -313,7 +322,7 @@ class Dispatcher:
         flight.fruitless = 0 if flight.progressed else flight.fruitless + 1
         takes_over = self._config.takeover.enabled and self._catalog.takes_over(flight.model)
         if not may_go_on(flight, self._config.routing.attempts, takes_over=takes_over):
-            self._end(flight, error)
+            self._end(flight, error, now)
             return
         logger.info(
             "request %s: %s, after worker %s: %s",
@@ -322,6 +331,8 @@ class Dispatcher:
             worker.worker_id,
             error,
         )
+        what = "goes_on" if flight.began else "again"
+        flight.life.note(now, what, worker.worker_id, code=error.code, tokens=len(flight.emitted))
         (self.tally.takeovers if flight.began else self.tally.retries)[error.code] += 1
         flight.attempt += 1
         flight.resumed = len(flight.emitted)
@@ -334,13 +345,14 @@ class Dispatcher:
         try:
             move(flight, now)
         except ClusterError as error:
-            self._end_in_line(flight, error)
+            self._end_in_line(flight, error, now)
 
-    def _end_in_line(self, flight: Flight, error: ClusterError) -> None:
+    def _end_in_line(self, flight: Flight, error: ClusterError, now: float) -> None:
         """Whose answer has begun is told what broke it, not that nobody was there to go on."""
-        self._end(flight, flight.setback if flight.began and flight.setback else error)
+        self._end(flight, flight.setback if flight.began and flight.setback else error, now)
 
-    def _end(self, flight: Flight, error: ClusterError) -> None:
+    def _end(self, flight: Flight, error: ClusterError, now: float) -> None:
+        flight.life.end(now, "failed", code=error.code)
         self.flights.take_out(flight.request_id)
         self.waiting.leave(flight)
         self.waiting.settle(flight)

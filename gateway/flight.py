@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Protocol
 
 from gateway.affinity import Beginning
+from gateway.lives import Life
 from gateway.queue import Ticket
 from gateway.registry import WorkerView
 from protocol.api_keys import PRIORITIES
@@ -75,7 +76,7 @@ class Flight:
     outlet: Outlet
     size: int
     deadline: float
-    came_at: float = 0.0
+    life: Life
     connection: bytes = b""
     attempt: int = 0
     confirmed: bool = False

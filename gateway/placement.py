@@ -15,6 +15,7 @@ from gateway.affinity import Beginning
 from gateway.breaker import Breakers
 from gateway.finds import Finds
 from gateway.flight import Flight, Placed, Sent, Transport
+from gateway.lives import considered
 from gateway.registry import Registry, WorkerView
 from gateway.stall import hangs
 from protocol.config import ClusterConfig
@@ -85,9 +86,12 @@ class Placement:
             worker = self._choice(self._wanted(flight, now), sound, free, self._rng)
             if worker is None:
                 return Placed.WAITS
-            flight.tried.add(worker.worker_id)
             if self._send(flight, worker, now):
+                facts = considered(sound, free, flight.tried)
+                flight.life.note(now, "sent", worker.worker_id, attempt=flight.attempt, **facts)
+                flight.tried.add(worker.worker_id)
                 return Placed.SENT
+            flight.tried.add(worker.worker_id)
         return Placed.NOWHERE
 
     def _sound(self, flight: Flight, now: float) -> list[WorkerView]:

@@ -143,14 +143,31 @@ class Pages:
         return json_response({"status": "not_ready", "models": self._cluster.catalog.unready()}, 503)
 
     async def state(self, request: Request) -> Response:
-        client = request.client
-        if caller_of(request) is not OPERATOR and (client is None or not is_loopback(client.host)):
-            message = "the cluster's state is told on this machine only, or to who brings the admin key"
-            raise ClusterError(ErrorCode.FORBIDDEN, message)
+        _only_operators(request)
         return json_response(self._cluster.state())
+
+    async def life(self, request: Request) -> Response:
+        """What became of a request, and why it went where it went."""
+        _only_operators(request)
+        request_id = request.path_params["request"]
+        lives = self._cluster.dispatcher.lives.of(request_id)
+        if not lives:
+            message = (
+                f"this gateway does not know the request {request_id[:100]!r} (any more); ask another one"
+            )
+            raise ClusterError(ErrorCode.UNKNOWN_URL, message, reason="request_not_found")
+        return json_response({"requests": [life.told() for life in lives]})
 
     async def metrics(self, request: Request) -> Response:
         return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE.decode()})
+
+
+def _only_operators(request: Request) -> None:
+    """Raises `ClusterError` where the caller neither is on this machine nor has the admin key."""
+    client = request.client
+    if caller_of(request) is not OPERATOR and (client is None or not is_loopback(client.host)):
+        message = "the cluster's state is told on this machine only, or to who brings the admin key"
+        raise ClusterError(ErrorCode.FORBIDDEN, message)
 
 
 def routes(pages: Pages, endpoints: Mapping[str, ASGIApp]) -> list[Route]:
@@ -167,6 +184,7 @@ def routes(pages: Pages, endpoints: Mapping[str, ASGIApp]) -> list[Route]:
         Route("/health/live", pages.live),
         Route("/health/ready", pages.ready),
         Route("/admin/state", pages.state),
+        Route("/admin/requests/{request}", pages.life),
         Route("/metrics", pages.metrics),
         Route("/", pages.root),
     ]

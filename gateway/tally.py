@@ -25,7 +25,7 @@ class Tally:
         """A worker began it; `found`: whether its prompt's beginning was there, None where it has none."""
         if flight.attempt:
             return
-        self.queued(flight.model, flight.request.priority).add(flight.sent_at - flight.came_at)
+        self.queued(flight.model, flight.request.priority).add(flight.sent_at - flight.life.came_at)
         if found is not None:
             self.beginnings[flight.model, found] += 1
 

@@ -8,7 +8,7 @@ import http.client
 import ssl
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -150,6 +150,23 @@ def read_state(home: Home, gateway_id: str) -> AdminState | None:
     finally:
         connection.close()
     return state if any(gateway.id == gateway_id for gateway in state.gateways) else None
+
+
+def read_lives(home: Home, gateway_id: str, request_id: str) -> list[dict[str, Any]]:
+    """What became of a client's request, as far as that gateway answers and knows."""
+    connection = _connection(home, gateway_id, _TIMEOUT_S)
+    if connection is None:
+        return []
+    try:
+        connection.request(
+            "GET", f"/admin/requests/{quote(request_id, safe='')}", headers=_operators_headers(home)
+        )
+        answer = msgspec.json.decode(connection.getresponse().read(), type=dict[str, Any])
+    except (OSError, http.client.HTTPException, msgspec.MsgspecError):
+        return []
+    finally:
+        connection.close()
+    return [life for life in answer.get("requests", ()) if isinstance(life, dict)]
 
 
 def _operators_headers(home: Home) -> dict[str, str]:

@@ -25,6 +25,7 @@ from clusterctl import (
 from clusterctl.boot_commands import boot
 from clusterctl.control import NAME
 from clusterctl.doctor_commands import doctor
+from clusterctl.explain_commands import explain
 from clusterctl.key_commands import keys
 from clusterctl.model_commands import model
 from clusterctl.node_commands import node
@@ -179,6 +180,7 @@ for command in (
     boot,
     node,
     doctor,
+    explain,
 ):
     cli.add_command(command)
 

@@ -25,7 +25,7 @@ def served() -> set[tuple[str, str]]:
     }
 
 
-NOT_FOR_CLIENTS = {("GET", "/"), ("GET", "/admin/state")}
+NOT_FOR_CLIENTS = {("GET", "/"), ("GET", "/admin/state"), ("GET", "/admin/requests/{request}")}
 
 
 def test_it_describes_what_is_served_and_nothing_else():
