@@ -14,7 +14,7 @@ the next command takes it up, resumes or undoes it, and tells people which:
     for entry in journal.interrupted(home, "upgrade"):
         with journal.taken_up(home, entry) as operation:
             if operation is not None:  # else another command takes it up
-                ...  # entry.subject, entry.has_done("switch")
+                ...  # entry.subject, entry.has_begun("switch")
                 operation.outcome = "undone"
 """
 
@@ -82,9 +82,6 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     def has_begun(self, step: str) -> bool:
         return any(known.name == step for known in self.steps)
-
-    def has_done(self, step: str) -> bool:
-        return any(known.name == step and known.done for known in self.steps)
 
 
 class Operation:
@@ -161,13 +158,6 @@ def interrupted(home: Home, name: str = "") -> list[Entry]:
         if free and entry is not None and not entry.outcome and name in ("", entry.name):
             found.append(entry)
     return found
-
-
-def going_on(home: Home, name: str = "") -> list[Entry]:
-    """Those that other commands carry out at this moment, the oldest first."""
-    paths = sorted((home.path / "state" / "ops").glob("*.json"))
-    entries = [_read(path) for path in paths if is_locked(path.with_suffix(".lock"))]
-    return [entry for entry in entries if entry is not None and name in ("", entry.name)]
 
 
 @contextlib.contextmanager

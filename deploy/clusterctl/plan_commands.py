@@ -12,7 +12,7 @@ import click
 from clusterctl import draining, journal, operations, output
 from clusterctl.applying import Applying, Result
 from clusterctl.desired import wanted_here, wanted_there
-from clusterctl.node_placing import wait_until_serving
+from clusterctl.node_placing import ADD, REMOVE, wait_until_serving
 from clusterctl.observing import observe
 from clusterctl.options import (
     Exit,
@@ -195,7 +195,8 @@ def _leave(planned: Plan, results: list[Result]) -> None:
 
 def _mention_interrupted(home: Home) -> None:
     for entry in journal.interrupted(home):
-        output.say(f"{entry.words} was interrupted {entry.reached}; clusterctl apply takes it up")
+        command = APPLY if entry.name in (ADD, REMOVE) else entry.name
+        output.say(f"{entry.words} was interrupted {entry.reached}; to go on: clusterctl {command}")
 
 
 def _take_up(home: Home, config: ClusterConfig) -> None:
