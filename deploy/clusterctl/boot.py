@@ -12,7 +12,7 @@ import subprocess
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from clusterctl.bootunits import BootPlan, launchd_job, systemd_unit
+from clusterctl.bootunits import BootPlan, boot_unit, launchd_job
 from clusterctl.launchd import Launchd as Jobs
 from clusterctl.launchd import session_domain
 from clusterctl.operations import OperationError, RefusedError, Say
@@ -108,7 +108,7 @@ class Systemd(BootManager):
         return folder / "systemd" / "user" / f"{name}.service"
 
     def text(self, plan: BootPlan) -> bytes:
-        return systemd_unit(plan).encode()
+        return boot_unit(plan).encode()
 
     def check(self) -> None:
         result = _run("systemctl", "--user", "show-environment")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from clusterctl.launchd_plist import launchd_plist
 from clusterctl.launching import specs_of
 from clusterctl.services import ServiceSpec
 from clusterctl.supervision import KILL_GRACE_S
+from clusterctl.systemd_unit import systemd_unit
 from protocol.config import ClusterConfig
 
 NAME = "studiofleet"
@@ -66,52 +66,19 @@ def stop_limit_s(config: ClusterConfig) -> int:
     return math.ceil(longest + KILL_GRACE_S + _MARGIN_S)
 
 
-def systemd_unit(plan: BootPlan) -> str:
+def boot_unit(plan: BootPlan) -> str:
     """A service for systemd.
 
     KillMode=process: only the supervisor is told to end, so that the others get their drain; and when
-    it is killed they go on serving, and the next one adopts them. OOMPolicy: a worker that takes too
-    much memory is the supervisor's affair. 2 and 3 (refused by a check) need a person, and
-    StartLimitIntervalSec=0 keeps on trying what may mend itself.
+    it is killed they go on serving, and the next one adopts them. 2 and 3 (refused by a check) need a
+    person.
     """
-    environ = "\n".join(f"Environment={_quoted(f'{key}={value}')}" for key, value in plan.environ.items())
-    return f"""\
-[Unit]
-Description=Studiofleet cluster in {_plain(plan.folder)}
-StartLimitIntervalSec=0
-
-[Service]
-Type=exec
-{f"User={plan.user}{chr(10)}" if plan.user else ""}\
-ExecStart={" ".join(_quoted(word.replace("$", "$$")) for word in plan.command)}
-WorkingDirectory={_plain(plan.folder)}
-{environ}
-UMask=0077
-StandardOutput=append:{_plain(plan.log)}
-StandardError=append:{_plain(plan.log)}
-Restart=on-failure
-RestartSec={PAUSE_S}
-RestartPreventExitStatus=2 3
-KillMode=process
-TimeoutStopSec={plan.stop_s}
-OOMPolicy=continue
-
-[Install]
-WantedBy={"multi-user.target" if plan.user else "default.target"}
-"""
-
-
-def _plain(path: Path) -> str:
-    return str(path).replace("%", "%%")
-
-
-def _quoted(word: str) -> str:
-    """As systemd.syntax(7) has it; words of harmless characters stay as they are."""
-    word = word.replace("%", "%%")
-    if re.fullmatch(r"[A-Za-z0-9_./:=@%$+,-]+", word):
-        return word
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    others = {
+        "Description": f"Studiofleet cluster in {str(plan.folder).replace('%', '%%')}",
+        "RestartPreventExitStatus": "2 3",
+        "KillMode": "process",
+    }
+    return systemd_unit(_service_of(plan), others)
 
 
 def launchd_job(plan: BootPlan) -> bytes:
@@ -120,16 +87,18 @@ def launchd_job(plan: BootPlan) -> bytes:
     launchd ends what is left of its process group only; workers lead groups of their own, so that
     they outlive a killed supervisor.
     """
-    return launchd_plist(
-        ServiceSpec(
-            label=plan.name,
-            argv=plan.command,
-            environ=plan.environ,
-            folder=plan.folder,
-            log=plan.log,
-            stop_s=plan.stop_s,
-            throttle_s=PAUSE_S,
-            user=plan.user,
-            umask=0o077,
-        )
+    return launchd_plist(_service_of(plan))
+
+
+def _service_of(plan: BootPlan) -> ServiceSpec:
+    return ServiceSpec(
+        label=plan.name,
+        argv=plan.command,
+        environ=plan.environ,
+        folder=plan.folder,
+        log=plan.log,
+        stop_s=plan.stop_s,
+        throttle_s=PAUSE_S,
+        user=plan.user,
+        umask=0o077,
     )

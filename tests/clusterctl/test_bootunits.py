@@ -10,9 +10,9 @@ from clusterctl.bootunits import (
     BootPlan,
     boot_command,
     boot_environment,
+    boot_unit,
     launchd_job,
     stop_limit_s,
-    systemd_unit,
     unit_name,
 )
 from protocol.config import parse
@@ -41,8 +41,8 @@ STRANGE_PLAN = replace(
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("studiofleet.service", systemd_unit(PLAN).encode()),
-        ("studiofleet-daemon.service", systemd_unit(replace(PLAN, user="ada")).encode()),
+        ("studiofleet.service", boot_unit(PLAN).encode()),
+        ("studiofleet-daemon.service", boot_unit(replace(PLAN, user="ada")).encode()),
         ("studiofleet.plist", launchd_job(PLAN)),
         ("studiofleet-daemon.plist", launchd_job(replace(PLAN, user="ada"))),
     ],
@@ -58,7 +58,7 @@ def test_systemd_understands_it(tmp_path, user, strange):
     plan = STRANGE_PLAN if strange else PLAN
     plan = replace(plan, command=(shutil.which("true") or "", *plan.command[1:]), user=user)
     unit = tmp_path / "studiofleet.service"
-    unit.write_text(systemd_unit(plan))
+    unit.write_text(boot_unit(plan))
     result = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False
     )
@@ -66,7 +66,7 @@ def test_systemd_understands_it(tmp_path, user, strange):
 
 
 def test_systemd_gets_strange_paths_as_they_are():
-    lines = systemd_unit(STRANGE_PLAN).splitlines()
+    lines = boot_unit(STRANGE_PLAN).splitlines()
     escaped = r"/srv/ä \"b\" c%%d $HOME \\e"
     assert f'Environment="STUDIOFLEET_HOME={escaped}"' in lines
     command = next(line for line in lines if line.startswith("ExecStart="))
