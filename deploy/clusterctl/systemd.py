@@ -45,7 +45,8 @@ def user_manager(config_home: PurePath) -> Manager:
 class Systemd(Backend):
     """The units of one manager. What changes something is run behind `privileged`: `("sudo",)`.
 
-    Unlike launchd, systemd waits for `throttle_s` before every restart, also of what ran for long.
+    Unlike launchd, systemd waits for `throttle_s` before every restart, also of what ran for long; and a
+    process that somebody ended with SIGTERM, SIGINT or SIGHUP is done, like one that ended with 0.
     """
 
     kind = "systemd"
@@ -79,9 +80,11 @@ class Systemd(Backend):
         return True
 
     def start(self, label: str) -> None:
-        if self.state(label).running:
+        shown = self._show(label)
+        if shown.state.running:
             return
-        ended = self._systemctl("start", _unit(label))  # returns when its program has begun
+        verb = "restart" if shown.is_up else "start"  # one that ended well is up, in systemd's eyes
+        ended = self._systemctl(verb, _unit(label))  # returns when its program has begun
         if ended.code != 0:
             status = f"{' '.join(self._manager.command)} status {label}"
             raise ServiceError(

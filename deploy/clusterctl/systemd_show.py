@@ -36,7 +36,7 @@ class Shown:
 
     state: ServiceState
     is_up: bool
-    """It runs, or is going to without being told."""
+    """It runs, is going to, or has ended well by itself: it was not told to stop."""
     is_current: bool
     """systemd goes by the file as it is, also at the next boot."""
 

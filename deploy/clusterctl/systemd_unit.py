@@ -25,10 +25,10 @@ KEY_FORMS: dict[str, dict[str, str]] = {
         "UMask": r"0[0-7]{3}",
         "StandardOutput": rf"append:{_PATH}",
         "StandardError": rf"append:{_PATH}",
+        "RemainAfterExit": r"yes",
         "Restart": r"on-failure",
         "RestartSec": _NUMBER,
         "RestartPreventExitStatus": _WORDS,
-        "RestartForceExitStatus": _WORDS,
         "KillMode": r"process|mixed",
         "TimeoutStopSec": _NUMBER,
         "OOMPolicy": r"continue",
@@ -37,7 +37,7 @@ KEY_FORMS: dict[str, dict[str, str]] = {
 }
 """All that is ever written, by section; only Environment may stand there more than once."""
 OF_A_SERVICE = {
-    "RestartForceExitStatus": "SIGHUP SIGINT SIGTERM SIGPIPE",  # to systemd, these are ends like 0
+    "RemainAfterExit": "yes",  # or systemd forgets how it ended, and whether it was told to
     "KillMode": "mixed",  # the process is told to end; what it leaves behind is killed
 }
 
