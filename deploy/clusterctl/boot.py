@@ -14,7 +14,7 @@ from pathlib import Path
 
 from clusterctl.bootunits import BootPlan, boot_unit, launchd_job
 from clusterctl.launchd import Launchd as Jobs
-from clusterctl.launchd import session_domain
+from clusterctl.launchd_verbs import SessionVerbs, session_domain
 from clusterctl.operations import OperationError, RefusedError, Say
 from clusterctl.runner import LocalRunner
 
@@ -164,7 +164,7 @@ class Launchd(BootManager):
 
     def __init__(self) -> None:
         self._domain = session_domain(os.getuid(), Path("~").expanduser())
-        self._jobs = Jobs(LocalRunner(), self._domain)
+        self._jobs = Jobs(SessionVerbs(LocalRunner(), self._domain))
 
     def file(self, name: str) -> Path:
         return Path(self._domain.file(name))

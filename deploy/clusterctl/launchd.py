@@ -1,4 +1,4 @@
-"""Services under launchd, over a `Runner`: judged by what `launchctl print` shows afterwards.
+"""Services under launchd, by its verbs: judged by what `launchctl print` shows afterwards.
 
 The exit codes of launchctl do not tell whether a job came or went: `bootstrap` may fail for seconds
 after the job before has left, or say so although the job has begun; `bootout` may succeed while the
@@ -10,16 +10,15 @@ from __future__ import annotations
 import contextlib
 import plistlib
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import PurePath
+from collections.abc import Callable
 
 from clusterctl.launchd_plist import launchd_plist
 from clusterctl.launchd_print import parse_print
-from clusterctl.runner import NOT_FOUND, Ended, Runner
-from clusterctl.services import Backend, ServiceError, ServiceRefusedError, ServiceSpec, ServiceState, run
+from clusterctl.launchd_verbs import Domain, Verbs
+from clusterctl.root_helper import REFUSALS
+from clusterctl.runner import NOT_FOUND, Ended
+from clusterctl.services import Backend, ServiceError, ServiceRefusedError, ServiceSpec, ServiceState
 
-DAEMONS = PurePath("/Library/LaunchDaemons")
 SPAWN_FAILED = 78
 """launchd's `last exit code` of a job whose program, folder, user or log it could not use."""
 _SETTLE_S = 20.0
@@ -33,49 +32,14 @@ _IN_PROGRESS, _ALREADY, _IO_ERROR, _NO_PROCESS = 36, 37, 5, 3
 _DISABLED, _NO_SESSION = 119, 125
 
 
-@dataclass(frozen=True)
-class Domain:
-    """Where launchd keeps jobs of one kind, and the folder from which it reads them."""
-
-    name: str
-    folder: PurePath
-
-    @property
-    def is_system(self) -> bool:
-        return self.name == "system"
-
-    def target(self, label: str) -> str:
-        return f"{self.name}/{label}"
-
-    def file(self, label: str) -> PurePath:
-        return self.folder / f"{label}.plist"
-
-
-def system_domain() -> Domain:
-    """Of daemons, which run whoever is logged in; only root changes it."""
-    return Domain("system", DAEMONS)
-
-
-def session_domain(uid: int, user_home: PurePath) -> Domain:
-    """Of agents, which run from a login at the screen to the log-out."""
-    return Domain(f"gui/{uid}", user_home / "Library" / "LaunchAgents")
-
-
 class Launchd(Backend):
-    """The jobs of one domain. What changes something is run behind `privileged`: `("sudo",)`."""
+    """The jobs of one domain."""
 
     kind = "launchd"
 
-    def __init__(
-        self,
-        runner: Runner,
-        domain: Domain,
-        privileged: Sequence[str] = (),
-        pause: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._runner = runner
-        self._privileged = tuple(privileged)
-        self._domain = domain
+    def __init__(self, verbs: Verbs, pause: Callable[[float], None] = time.sleep) -> None:
+        self._verbs = verbs
+        self._domain = verbs.domain
         self._pause = pause
 
     def install(self, spec: ServiceSpec) -> bool:
@@ -86,10 +50,10 @@ class Launchd(Backend):
         state = self.state(spec.label)
         if text == before and state.loaded and _is_as_loaded(spec, state, self._domain):
             return False
-        self._stage(spec.label, text)
+        self._must("check", spec.label, text)
         try:
             self._leave(spec.label, state, spec.stop_s)
-            self._put_in_place(spec.label)
+            self._must("install", spec.label, text)
             self._enter(spec.label)
         except ServiceError as error:
             raise ServiceError(f"{error}; {self._undo(spec.label, before)}") from error
@@ -102,7 +66,7 @@ class Launchd(Backend):
         if not state.loaded:
             self._enter(label)
             return
-        self._launchctl("kickstart", self._domain.target(label))
+        self._verbs.do("kickstart", label)
         self._await_spawn(label, runs=state.runs)
 
     def stop(self, label: str) -> bool:
@@ -111,15 +75,15 @@ class Launchd(Backend):
         return state.loaded
 
     def reload(self, label: str) -> None:
-        self._launchctl("kill", "SIGHUP", self._domain.target(label))
+        self._verbs.do("hangup", label)
 
     def state(self, label: str) -> ServiceState:
-        """Raises `ServiceRefusedError` where there is no launchd, or no session of this user."""
-        ended = self._launchctl("print", self._domain.target(label))
+        """Raises `ServiceRefusedError` where there is no launchd, no session, or no way to root."""
+        ended = self._verbs.do("print", label)
         if ended.code == 0:
             return parse_print(ended.out)
         if ended.code == NOT_FOUND:
-            raise ServiceRefusedError("there is no launchctl on this machine")
+            raise ServiceRefusedError(_no_way(ended))
         if ended.code == _NO_SERVICE:
             return ServiceState()
         if ended.code in (_NO_SESSION, _NO_DOMAIN) and not self._domain.is_system:
@@ -130,11 +94,9 @@ class Launchd(Backend):
         raise ServiceError(f"launchctl print {self._domain.target(label)}: {ended.words}")
 
     def remove(self, label: str) -> bool:
-        """A `disable` of old would outlive the file, and be in the way of the next job of that name."""
         there = self._read(label) is not None
         was_loaded = self.stop(label)
-        self._forget(label)
-        self._launchctl("enable", self._domain.target(label))
+        self._must("remove", label)
         return there or was_loaded
 
     # --- steps -----------------------------------------------------------------------------
@@ -145,9 +107,9 @@ class Launchd(Backend):
             return
         granted_s = state.exit_timeout_s or _UNSET_EXIT_TIMEOUT_S
         if state.running and granted_s < stop_s:
-            self._launchctl("kill", "SIGTERM", self._domain.target(label))
+            self._verbs.do("terminate", label)
             self._until(lambda: self.state(label).pid != state.pid, stop_s)
-        ended = self._launchctl("bootout", self._domain.target(label))
+        ended = self._verbs.do("bootout", label)
         if self._until(lambda: not self.state(label).loaded, max(granted_s, stop_s) + _MARGIN_S):
             return
         raise ServiceError(
@@ -157,22 +119,17 @@ class Launchd(Backend):
 
     def _enter(self, label: str) -> None:
         """Have the job loaded and its process begun."""
-        target, path = self._domain.target(label), str(self._domain.file(label))
-        self._launchctl("enable", target)  # an override of old outlives file and boot
         tries = max(1, round(_SETTLE_S / _LOOK_S))
         for left in reversed(range(tries)):
-            ended = self._launchctl("bootstrap", self._domain.name, path)
+            ended = self._verbs.do("bootstrap", label)
             if self.state(label).loaded:
                 break
-            if ended.code == _DISABLED:
-                self._launchctl("enable", target)
-            elif ended.code not in (0, _IO_ERROR, _IN_PROGRESS, _ALREADY) or not left:
-                raise ServiceError(f"launchd does not take {label}: {ended.words}; the file is {path}")
+            retried = ended.code in (0, _IO_ERROR, _IN_PROGRESS, _ALREADY, _DISABLED)
+            if not retried or not left:
+                raise ServiceError(
+                    f"launchd does not take {label}: {ended.words}; the file is {self._domain.file(label)}"
+                )
             self._pause(_LOOK_S)
-        else:
-            raise ServiceError(
-                f"launchd does not take {label}: it stays disabled; see: launchctl print-disabled"
-            )
         self._await_spawn(label, runs=0)
 
     def _await_spawn(self, label: str, runs: int | None) -> None:
@@ -197,37 +154,20 @@ class Launchd(Backend):
         try:
             self._leave(label, self.state(label), self._wanted_stop_s(label))
             if before is None:
-                self._forget(label)
+                self._must("remove", label)
                 return "nothing is left of it"
-            self._stage(label, before)
-            self._put_in_place(label)
+            self._must("install", label, before)
             self._enter(label)
         except ServiceError as error:
             return f"what was there before could not be brought back: {error}"
         return "what was there before runs again"
 
-    # --- files -----------------------------------------------------------------------------
-
     def _read(self, label: str) -> bytes | None:
-        ended = run(self._runner, "cat", str(self._domain.file(label)))
+        """Its property list; None when there is none."""
+        ended = self._verbs.do("show", label)
+        if ended.code in (*REFUSALS, NOT_FOUND):
+            raise ServiceRefusedError(_no_way(ended))
         return ended.out.encode() if ended.code == 0 else None
-
-    def _stage(self, label: str, text: bytes) -> None:
-        """Beside the file, checked by the system, with the mode and owner that launchd insists on."""
-        owner = 'chown 0:0 "$1.new"' if self._domain.is_system else ":"
-        script = (
-            'set -e; mkdir -p "${1%/*}"; umask 022; cat > "$1.new"; chmod 0644 "$1.new";'
-            f' {owner}; plutil -lint -s "$1.new" || {{ rm -f "$1.new"; exit 1; }}'
-        )
-        self._must("sh", "-c", script, "sh", str(self._domain.file(label)), stdin=text)
-
-    def _put_in_place(self, label: str) -> None:
-        path = str(self._domain.file(label))
-        self._must("mv", f"{path}.new", path)
-
-    def _forget(self, label: str) -> None:
-        path = str(self._domain.file(label))
-        self._must("rm", "-f", path, f"{path}.new")
 
     def _wanted_stop_s(self, label: str) -> int:
         """What the file grants; the job may still run under an older one."""
@@ -235,15 +175,10 @@ class Launchd(Backend):
             return int(plistlib.loads(self._read(label) or b"")["ExitTimeOut"])
         return _UNSET_EXIT_TIMEOUT_S
 
-    # --- programs --------------------------------------------------------------------------
-
-    def _launchctl(self, *words: str) -> Ended:
-        """Looking needs no privilege."""
-        rights = () if words[0] == "print" else self._privileged
-        return run(self._runner, *rights, "launchctl", *words)
-
-    def _must(self, *argv: str, stdin: bytes = b"") -> None:
-        ended = run(self._runner, *self._privileged, *argv, stdin=stdin)
+    def _must(self, verb: str, label: str, stdin: bytes = b"") -> None:
+        ended = self._verbs.do(verb, label, stdin)
+        if ended.code in REFUSALS:
+            raise ServiceRefusedError(f"{label}: {ended.words}")
         if ended.code != 0:
             raise ServiceError(f"{self._domain.folder} cannot be changed: {ended.words}")
 
@@ -253,6 +188,13 @@ class Launchd(Backend):
                 return True
             self._pause(_LOOK_S)
         return done()
+
+
+def _no_way(ended: Ended) -> str:
+    return (
+        f"launchd cannot be told anything: {ended.words}. clusterctl up installs what is needed, and on a"
+        " node clusterctl node add"
+    )
 
 
 def _is_as_loaded(spec: ServiceSpec, state: ServiceState, domain: Domain) -> bool:

@@ -1,24 +1,25 @@
 """The gateways and workers of a home as services of this machine's launchd, one each.
 
 Nothing of ours runs beside them: launchd starts them at boot and again when they fail, a worker parks
-itself. They are daemons, which run whoever is logged in, as the owner of the home; sudo makes them.
+itself. They are daemons, which run whoever is logged in, as the owner of the home.
 """
 
 from __future__ import annotations
 
-import os
-import pwd
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 
+from clusterctl import root_access, root_helper
 from clusterctl.admin import observe_ready
-from clusterctl.bootunits import boot_environment, unit_name
+from clusterctl.bootunits import boot_environment
 from clusterctl.control import ProcessView, Reply
-from clusterctl.launchd import Launchd, system_domain
+from clusterctl.launchd import Launchd
 from clusterctl.launchd_plist import exit_timeout_s
+from clusterctl.launchd_verbs import HelperVerbs
 from clusterctl.launching import command_of, settled_environment, specs_of
 from clusterctl.processes import describe_exit, last_lines, last_words
-from clusterctl.runner import LocalRunner
+from clusterctl.runner import Ended, LocalRunner, Runner
 from clusterctl.services import ServiceError, ServiceSpec, ServiceState
 from clusterctl.supervision import Kind, Phase, Spec
 from clusterctl.sweeping import sweep_process
@@ -29,6 +30,8 @@ from protocol.parking import SUPERVISOR_VARIABLE, lift, why_parked
 LAUNCHD_PID = 1
 THROTTLE_S = {Kind.GATEWAY: 10, Kind.WORKER: 30}
 _LAST_LINES = 20
+_PASSWORD_S = 600.0
+_PROMPT = "so that clusterctl may have launchd run services of %u: password for root's rights: "
 
 
 class LaunchdCluster:
@@ -38,9 +41,16 @@ class LaunchdCluster:
         self._home = home
         self._config_file = config_file
         self._config = config
-        self._domain = system_domain()
-        self._launchd = Launchd(LocalRunner(), self._domain, () if os.geteuid() == 0 else ("sudo",))
-        self._name = unit_name(home.path, Home.from_environment({}).path)
+        self._name = root_access.name_of(home)
+        self._runner: Runner = LocalRunner()
+
+    @cached_property
+    def _helper(self) -> root_helper.RootHelper:
+        return root_access.local_helper(self._home)
+
+    @cached_property
+    def _launchd(self) -> Launchd:
+        return Launchd(HelperVerbs(self._runner, self._helper))
 
     @property
     def is_installed(self) -> bool:
@@ -54,6 +64,7 @@ class LaunchdCluster:
         `ServiceError` at the end, when all others are done.
         """
         faults = []
+        root_access.install(self._runner, self._helper, self._as_root)
         installed = self._installed()
         wanted = {spec.id: spec for spec in specs_of(self._config)}
         for process_id, kind in installed.items():
@@ -66,6 +77,10 @@ class LaunchdCluster:
                 faults.append(str(error))
         if faults:
             raise ServiceError("; ".join(faults))
+
+    def _as_root(self, text: str) -> Ended:
+        """sudo asks at the terminal for the password, where there is one."""
+        return self._runner.run(["sudo", "-p", _PROMPT, "/bin/sh", "-c", text], limit_s=_PASSWORD_S)
 
     def _follow_one(self, spec: Spec, environ: Mapping[str, str], *, start: bool) -> None:
         label = self._label(spec.kind, spec.id)
@@ -149,20 +164,19 @@ class LaunchdCluster:
         found = {}
         for kind in Kind:
             prefix = self._label(kind, "")
-            for path in sorted(Path(self._domain.folder).glob(f"{prefix}*.plist")):
+            for path in sorted(Path(root_helper.DAEMONS).glob(f"{prefix}*.plist")):
                 found[path.name[len(prefix) : -len(".plist")]] = kind
         return found
 
     def _service(self, spec: Spec, environ: Mapping[str, str]) -> ServiceSpec:
         argv = tuple(command_of(spec, self._config_file))
-        owner = pwd.getpwuid(self._home.path.stat().st_uid)
         settled = settled_environment(environ, Path.cwd(), self._home)
         return ServiceSpec(
             label=self._label(spec.kind, spec.id),
             argv=argv,
             environ={
                 **boot_environment(settled, argv[0]),
-                "HOME": owner.pw_dir,
+                "HOME": environ.get("HOME") or str(Path.home()),
                 "LANG": "en_US.UTF-8",
                 SUPERVISOR_VARIABLE: "launchd",
             },
@@ -170,7 +184,7 @@ class LaunchdCluster:
             log=self._home.log(spec.id),
             stop_s=exit_timeout_s(spec.drain_s),
             throttle_s=THROTTLE_S[spec.kind],
-            user=owner.pw_name,
+            user=self._helper.user,
             umask=0o077,
         )
 

@@ -2,7 +2,7 @@
 
 It models our understanding of launchd, from manual pages and from what others have logged; whatever
 passes here is not verified on a Mac. `fakelaunchd.py serve FOLDER` is launchd; called by a link of
-the name launchctl in FOLDER it sends its words there, by the name plutil it checks property lists.
+the name launchctl in FOLDER it sends its words there.
 
 Each fault is a key of FOLDER/faults.json, read at each command:
 settle_s          bootstrap fails with 5 for so long after the job of that label has left
@@ -11,6 +11,8 @@ bootout_code      of a bootout that goes on (0 early, as a rule; 36)
 bootout_waits     bootout returns when the job is gone
 gui_session       false: no domain of a user (125)
 root_only         whoever does not come by the double of sudo may only look
+
+With FOLDER/one_user all jobs run as the user of the double, whoever their lists name.
 """
 
 from __future__ import annotations
@@ -254,7 +256,8 @@ class FakeLaunchd:
         try:
             environ = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "XPC_SERVICE_NAME": plist["Label"]}
             environ |= {k: v for k, v in plist.get("EnvironmentVariables", {}).items() if isinstance(v, str)}
-            user = pwd.getpwnam(plist["UserName"]) if "UserName" in plist else None
+            named = "UserName" in plist and not (self.folder / "one_user").exists()
+            user = pwd.getpwnam(plist["UserName"]) if named else None
             with contextlib.ExitStack() as stack:
                 out, err = (
                     stack.enter_context(Path(plist.get(key, os.devnull)).open("ab"))
@@ -372,22 +375,10 @@ def launchctl(folder: Path, words: list[str]) -> int:
     return code
 
 
-def plutil(words: list[str]) -> int:
-    assert words[0] == "-lint", words
-    try:
-        plistlib.loads(Path(words[-1]).read_bytes())
-    except (plistlib.InvalidFileException, ValueError) as error:
-        sys.stdout.write(f"{words[-1]}: {error}\n")
-        return 1
-    return 0
-
-
 def main() -> int:
     name = Path(sys.argv[0]).name
     if name == "launchctl":
         return launchctl(Path(sys.argv[0]).parent, sys.argv[1:])
-    if name == "plutil":
-        return plutil(sys.argv[1:])
     serve(Path(sys.argv[2]))
     return 0
 

@@ -10,31 +10,74 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from clusterctl.launchd import Domain
+from clusterctl.root_access import name_of
+from clusterctl.root_helper import PATH, RootHelper
 from clusterctl.runner import LIMIT_S, Ended, LocalRunner
 from tests.fleet import fakelaunchd
 from tests.integration.cluster import wait_for
 
+SUDO = """#!/bin/sh
+while :; do
+    case $1 in
+        -n) shift ;;
+        -p) shift 2 ;;
+        *) break ;;
+    esac
+done
+BY_SUDO=yes exec "$@"
+"""
+PLUTIL = """#!/bin/sh
+[ "$1" = -lint ] && [ "$(tail -n 1 "$3")" = '</plist>' ]
+"""
+VISUDO = """#!/bin/sh
+exec grep -q '^nobody ALL=(root) NOPASSWD: NOSETENV: /' "$2"
+"""
+
 
 class Mac(LocalRunner):
-    """Runs programs on it. `calls` are the command lines that launchctl was given."""
+    """Runs programs on it. `calls` are the command lines that launchctl was given.
+
+    Its services are nobody's, and run as the user of the tests, who may read the interpreter.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.domain = Domain("system", folder / "Library" / "LaunchDaemons")
+        self.helper = RootHelper(
+            name="studiofleet",
+            user="nobody",
+            home=folder,
+            programs=Path(sys.executable).parent,
+            daemons=folder / "LaunchDaemons",
+            helpers=folder / "Helpers",
+            sudoers_folder=folder / "sudoers.d",
+            search=f"{folder}:{PATH}",
+        )
+        Path(self.helper.daemons).mkdir()
+        self.helper_of = lambda home: replace(self.helper, name=name_of(home), home=home.path)
         self.environ = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
         source = f"#!{sys.executable} -IS\n" + Path(fakelaunchd.__file__).read_text()
-        sudo = '#!/bin/sh\nBY_SUDO=yes exec "$@"\n'
-        for name, text in (("launchctl", source), ("plutil", source), ("sudo", sudo)):
+        programs = {"launchctl": source, "plutil": PLUTIL, "sudo": SUDO, "visudo": VISUDO}
+        for name, text in programs.items():
             (folder / name).write_text(text)
             (folder / name).chmod(0o755)
+        (folder / "one_user").touch()
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", limit_s: float = LIMIT_S) -> Ended:
         if argv[0] == "launchctl":  # without a Python of its own, which takes longer than all the rest
             return Ended(*fakelaunchd.ask(self.folder, list(argv[1:])))
+        if list(argv[:2]) == [str(self.helper.path), "print"]:
+            return Ended(*fakelaunchd.ask(self.folder, ["print", f"system/{argv[2]}"]))
         return super().run(["env", f"PATH={self.environ['PATH']}", *argv], stdin=stdin, limit_s=limit_s)
+
+    def put_helper(self) -> None:
+        """As if it had been installed before."""
+        program = Path(self.helper.path)
+        program.parent.mkdir()
+        program.write_text(self.helper.text)
+        program.chmod(0o755)
 
     def fail(self, **faults: object) -> None:
         """From now on with exactly these faults."""

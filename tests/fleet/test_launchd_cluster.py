@@ -21,15 +21,24 @@ from tests.integration import operating as operators
 from tests.integration.cluster import wait_for
 from tests.integration.operating import Operator, operating
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(os.geteuid() != 0, reason="what acts for root has to be root"),
+]
 
 ROOT = Path(__file__).parents[2]
 ON_A_MAC = """
 import os, sys
 from pathlib import Path
 os.geteuid = lambda: 501
-import clusterctl.cli, clusterctl.launchd, clusterctl.launchd_cluster
-clusterctl.launchd.DAEMONS = Path(sys.argv.pop(1))
+import clusterctl.cli, clusterctl.launchd_cluster, clusterctl.root_access, clusterctl.root_helper
+mac = Path(sys.argv.pop(1))
+clusterctl.root_helper.DAEMONS = mac / "LaunchDaemons"
+clusterctl.root_helper.HELPERS = mac / "Helpers"
+clusterctl.root_helper.SUDOERS = mac / "sudoers.d"
+clusterctl.root_helper.PATH = f"{mac}:/usr/bin:/bin:/usr/sbin:/sbin"
+clusterctl.root_access.owner_of = lambda home: "nobody"
 clusterctl.launchd_cluster.THROTTLE_S = dict.fromkeys(clusterctl.launchd_cluster.THROTTLE_S, 1)
 clusterctl.cli.main()
 """
@@ -38,10 +47,10 @@ clusterctl.cli.main()
 @pytest.fixture
 def mac(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mac]:
     with a_mac() as mac:
-        folder = Path(mac.domain.folder)
-        command = [sys.executable, "-P", "-c", ON_A_MAC, str(folder)]
+        command = [sys.executable, "-P", "-c", ON_A_MAC, str(mac.folder)]
         monkeypatch.setattr(operators, "CLUSTERCTL", command)
-        monkeypatch.setattr("clusterctl.launchd.DAEMONS", folder)
+        monkeypatch.setattr("clusterctl.root_helper.DAEMONS", mac.helper.daemons)
+        monkeypatch.setattr("clusterctl.root_access.local_helper", mac.helper_of)
         monkeypatch.setattr("clusterctl.launchd_cluster.LocalRunner", lambda: mac)
         monkeypatch.setenv("PATH", mac.environ["PATH"])
         monkeypatch.setenv("HOME", str(mac.folder))
