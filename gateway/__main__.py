@@ -28,10 +28,13 @@ from gateway.cluster import Cluster
 from gateway.connection import Connection, end_overdue
 from gateway.doors import Doors
 from gateway.generation import Desk
+from gateway.media.fetching import trusted
+from gateway.media.intake import Pictures
 from gateway.metrics import Metrics
 from gateway.patience import KEEP_ALIVE_S
 from gateway.quotas import Quotas, shared_storage
 from gateway.secured import Secured
+from gateway.sight import Sight
 from gateway.tls import Tls
 from gateway.watch import Watched
 from protocol import logs
@@ -81,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gateway = cluster_config.gateway_named(options.id)
         if options.check:
             Tls.of(gateway)
+            trusted(cluster_config.media.ca_file)
             Doors(home, gateway, cluster_config.auth)
             shared_storage(cluster_config.limits)
             return ExitCode.OK
@@ -129,6 +133,7 @@ class _Gateway:
         self._path = path
         self._tls = tls
         self._doors = doors
+        self._pictures = Pictures(cluster_config.media)
         self._allowed = Watched(allowed_path(home))
         self._shared = shared_storage(cluster_config.limits)
         self._stop = asyncio.Event()
@@ -171,10 +176,11 @@ class _Gateway:
         limits = msgspec.structs.replace(limits, max_connections=most)
         actions = Admin(cluster, limits, self._doors.admin, lambda: self._reload(cluster))
         quotas = Quotas(asyncio.get_running_loop().time, self._shared)
+        intake = Intake(limits)
         app = make_app(
             cluster,
             self._config,
-            Desk(Metrics(cluster), limits, Intake(limits), quotas),
+            Desk(Metrics(cluster), limits, intake, quotas, Sight(cluster.catalog, self._pictures, intake)),
             actions,
             self._doors.access,
             lambda: len(server.server_state.connections),

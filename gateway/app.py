@@ -66,7 +66,7 @@ def client_paths(cluster: Cluster, config: ClusterConfig, desk: Desk) -> list[Ro
 
     paths = routes(Pages(cluster, desk.metrics, responses.store), endpoints(dialects))
     paths += listings.routes(Listings(cluster, desk.intake), endpoints(others))
-    return paths + tokens.routes(cluster, desk.intake, drop_billing_line=config.anthropic.drop_billing_line)
+    return paths + tokens.routes(cluster, desk, drop_billing_line=config.anthropic.drop_billing_line)
 
 
 async def _unknown_url(scope: Scope, receive: Receive, send: Send) -> None:

@@ -96,7 +96,7 @@ class Intake:
     async def take(self, headers: Headers, receive: Receive, parse: Callable[[bytes], T]) -> tuple[T, int]:
         """The parsed request and the size of its body. Raises `ClusterError`."""
         encoding = check_headers(headers, self._limits)
-        with self._share() as hold:
+        with self.share() as hold:
             body = await read_body(receive, self._limits, hold)
             if len(body) <= _LARGE_BODY and not encoding:
                 return parse(body), len(body)
@@ -106,7 +106,7 @@ class Intake:
                 return await asyncio.to_thread(_without_collecting, parse, body), len(body)
 
     @contextlib.contextmanager
-    def _share(self) -> Iterator[Callable[[int], None]]:
+    def share(self) -> Iterator[Callable[[int], None]]:
         """Count bytes by calling what it gives, until the end of the block."""
         mine = 0
 

@@ -108,6 +108,10 @@ class Catalog:
     def workers_of(self, model: str) -> list[WorkerView]:
         return [view for view in self._registry.views() if view.serves(model)]
 
+    def sees(self, model: str) -> bool:
+        """Whether workers of the model take pictures."""
+        return any("image" in view.card.modalities for view in self.workers_of(model))
+
     def is_cold(self, model: str) -> bool:
         """Whether nobody serves the model, and a worker is there that loads it, or would."""
         there = [view for view in self.workers_of(model) if view.connection]

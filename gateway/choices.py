@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gateway.access import ANYBODY
 from gateway.cluster import Cluster
@@ -59,8 +60,12 @@ class Choices(Group):
         self._ids: list[str] = []
         self.streams: list[Stream] = []
 
-    def open(self, requests: Sequence[Generate], size: int) -> None:
-        """Raises `ClusterError` when there is no place for them. Together they need one in the line."""
+    def open(self, requests: Sequence[Generate], size: int, parts: tuple[bytes, ...] = ()) -> None:
+        """Raises `ClusterError` when there is no place for them. Together they need one in the line.
+
+        `parts`: the pictures that their messages name; they share them.
+        """
+        terms = replace(self._terms, parts=parts)
         for request in requests:
             share = size // len(requests)
             self._ids.append(request.request_id)
@@ -69,7 +74,7 @@ class Choices(Group):
                 share,
                 live=self._live,
                 group=self,
-                terms=self._terms,
+                terms=terms,
                 further=bool(self.streams),
             )
             self.streams.append(stream)

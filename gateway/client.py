@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -109,9 +109,10 @@ class Wire:
         self._socket.disable_monitor()
         self._context.destroy(linger=linger_ms)
 
-    def send(self, connection: bytes, message: GatewayMessage) -> Sent:
+    def send(self, connection: bytes, message: GatewayMessage, parts: Sequence[bytes] = ()) -> Sent:
         try:
-            self._socket.send_multipart([connection, *codec.encode(message)], zmq.NOBLOCK)
+            frames = [connection, *codec.encode(message, parts)]
+            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=not parts)
         except zmq.Again:
             return Sent.BUSY
         except zmq.ZMQError as error:

@@ -99,9 +99,9 @@ class Dispatcher:
         affinity = beginning_of(request, size)
         life = self.lives.begin(request.request_id, model, now)
         life.note(now, "came", bytes=size, priority=request.priority)
-        flight = Flight(
-            self._count, request, model, outlet, size, deadline, life, only=terms.only, affinity=affinity
-        )
+        held = size + sum(map(len, terms.parts))
+        flight = Flight(self._count, request, model, outlet, held, deadline, life, affinity=affinity)
+        flight.only, flight.parts = terms.only, terms.parts
         self._budget.request(now)
         self.flights.add(flight)
         if further or terms.only:

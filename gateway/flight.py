@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -46,12 +47,15 @@ class Terms:
     """Whether for a model that has to be loaded first; None: as configured."""
     only: str = ""
     """The one worker that may have it; empty: any."""
+    parts: tuple[bytes, ...] = ()
+    """The pictures that its messages name."""
 
 
 class Transport(Protocol):
     """The way to the workers. Never blocks."""
 
-    def send(self, connection: bytes, message: GatewayMessage) -> Sent: ...
+    def send(self, connection: bytes, message: GatewayMessage, parts: Sequence[bytes] = ()) -> Sent:
+        """`parts`: binary frames behind the message."""
 
 
 class Outlet(Protocol):
@@ -77,6 +81,8 @@ class Flight:
     size: int
     deadline: float
     life: Life
+    parts: tuple[bytes, ...] = field(default=(), repr=False)
+    """The pictures that its messages name, for every worker that it is sent to."""
     connection: bytes = b""
     attempt: int = 0
     confirmed: bool = False

@@ -20,6 +20,7 @@ from gateway.line import Line
 from gateway.metrics import Metrics
 from gateway.middleware import Reply
 from gateway.quotas import Quotas
+from gateway.sight import Sight
 from gateway.stream import Stream
 from protocol.config import LimitsConfig
 from protocol.errors import ClusterError, ErrorCode
@@ -36,6 +37,7 @@ class Desk:
     limits: LimitsConfig
     intake: Intake
     quotas: Quotas
+    sight: Sight
 
 
 class Generation:
@@ -48,6 +50,7 @@ class Generation:
         self._limits = desk.limits
         self._intake = desk.intake
         self._quotas = desk.quotas
+        self._sight = desk.sight
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply: Reply = scope["state"]["reply"]
@@ -72,12 +75,14 @@ class Generation:
             if owner != reply.caller.name:
                 raise refusal
         reply.model = self._cluster.catalog.named(asked.model, reply.caller)
+        asked = replace(asked, messages=self._sight.checked(asked.messages, reply.model, reply.caller))
         choices = Choices(self._cluster, asked, terms(scope["headers"], reply.caller))
         requests = self._requests(asked, reply, session(scope["headers"]))
         await self._quotas.take(reply.caller, len(requests), reply.tell, reply.shape)
         watcher: asyncio.Task[None] | None = None
         try:
-            choices.open(requests, size)
+            requests, parts = await self._sight.take(requests, receive)
+            choices.open(requests, size, parts)
             watcher = asyncio.create_task(_watch(receive, choices))
             if asked.stream:
                 await self._write_stream(asked, choices, reply)

@@ -103,6 +103,8 @@ class Placement:
         ready = [view for view in serving if not hangs(view, stall_s)]
         if flight.began:
             ready = [view for view in ready if view.card.can_resume]
+        if flight.parts:
+            ready = [view for view in ready if "image" in view.card.modalities]
         return self._breakers.sound(ready, now)
 
     def _wanted(self, flight: Flight, now: float) -> Wanted:
@@ -132,7 +134,7 @@ class Placement:
             time_left_s=left,
             resume_token_ids=tuple(flight.emitted),
         )
-        sent = self._transport.send(worker.connection, message)
+        sent = self._transport.send(worker.connection, message, flight.parts)
         if sent is Sent.OK:
             flight.connection = worker.connection
             flight.confirmed = False

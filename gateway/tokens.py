@@ -12,8 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gateway.body import Intake, waits_for_model
+from gateway.body import waits_for_model
 from gateway.cluster import Cluster
+from gateway.dialects.fields import unsupported
+from gateway.dialects.pictures import pictures_of
 from gateway.dialects.token_questions import (
     Question,
     count_object,
@@ -24,6 +26,7 @@ from gateway.dialects.token_questions import (
     text_object,
     tokens_object,
 )
+from gateway.generation import Desk
 from gateway.middleware import Reply
 from gateway.routes import json_response
 
@@ -34,9 +37,10 @@ Show = Callable[[Question, dict[str, Any]], dict[str, Any]]
 class TokenRoute:
     """One of the routes: how its body is read, and what of the answer is shown."""
 
-    def __init__(self, cluster: Cluster, intake: Intake, parse: Parse, show: Show) -> None:
+    def __init__(self, cluster: Cluster, desk: Desk, parse: Parse, show: Show) -> None:
         self._cluster = cluster
-        self._intake = intake
+        self._intake = desk.intake
+        self._sight = desk.sight
         self._parse = parse
         self._show = show
 
@@ -44,13 +48,17 @@ class TokenRoute:
         reply: Reply = request.scope["state"]["reply"]
         asked, _size = await self._intake.take(request.scope["headers"], request.receive, self._parse)
         reply.model = self._cluster.catalog.named(asked.model, reply.caller)
-        message = replace(asked.tokenize, request_id=f"{reply.request_id}.{secrets.token_hex(4)}")
+        messages = self._sight.checked(asked.tokenize.messages, reply.model, reply.caller)
+        for picture in pictures_of(messages):
+            raise unsupported(picture.path, "is a picture, of which tokens are not told in this version")
+        request_id = f"{reply.request_id}.{secrets.token_hex(4)}"
+        message = replace(asked.tokenize, request_id=request_id, messages=messages)
         waits = waits_for_model(request.scope["headers"])
         told = await self._cluster.ask(message, reply.model, waits=waits)
         return json_response(self._show(asked, told))
 
 
-def routes(cluster: Cluster, intake: Intake, *, drop_billing_line: bool) -> list[Route]:
+def routes(cluster: Cluster, desk: Desk, *, drop_billing_line: bool) -> list[Route]:
     """Paths as `middleware.plain_path` leaves them."""
     count = functools.partial(parse_count, drop_billing_line=drop_billing_line)
     table: dict[str, tuple[Parse, Show]] = {
@@ -60,6 +68,6 @@ def routes(cluster: Cluster, intake: Intake, *, drop_billing_line: bool) -> list
         "/messages/count_tokens": (count, count_object),
     }
     return [
-        Route(path, TokenRoute(cluster, intake, parse, show).answer, methods=["POST"])
+        Route(path, TokenRoute(cluster, desk, parse, show).answer, methods=["POST"])
         for path, (parse, show) in table.items()
     ]

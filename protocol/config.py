@@ -73,9 +73,9 @@ class ClusterConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     models: tuple[ModelConfig, ...] = ()
     nodes: tuple[NodeConfig, ...] = ()
     anthropic: AnthropicConfig = AnthropicConfig()
+    media: MediaConfig = MediaConfig()
     # Part of the format, not built yet: refused by `config_rules`.
     admin: Any = None
-    media: Any = None
 
     @property
     def all_gateways(self) -> tuple[GatewayConfig, ...]:

@@ -10,6 +10,7 @@ import msgspec
 
 from protocol.addresses import LOCAL, SUPERVISOR, AddressError, is_loopback, split_http, tcp_host
 from protocol.config_errors import ConfigError
+from protocol.config_media import check_media
 from protocol.values import Name
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def check(config: ClusterConfig) -> None:
     _check_names(config)
     _check_storage(config.limits)
     _check_heartbeat(config.heartbeat)
+    check_media(config.media)
     for gateway in config.all_gateways:
         _check_gateway(gateway, config)
     _check_nodes(config)
@@ -38,9 +40,8 @@ def check(config: ClusterConfig) -> None:
 
 
 def _refuse_what_is_not_built(config: ClusterConfig) -> None:
-    for table in ("admin", "media"):
-        if getattr(config, table) is not None:
-            raise ConfigError(f"`[{table}]` is not available in this version; remove the table")
+    if config.admin is not None:
+        raise ConfigError("`[admin]` is not available in this version; remove the table")
     if config.supervisor == "systemd":
         raise ConfigError(
             'supervisor = "systemd" is not available in this version;'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,7 +21,15 @@ from worker.engine.output import EngineFacts, EngineFailed, EngineLoad, FleetEng
 from worker.items import checked
 from worker.outbox import TurnOutbox
 from worker.parsers.base import Syntax
-from worker.request import chat_messages, chat_tools, engine_arguments, prompt_bytes, room, unsupported
+from worker.request import (
+    chat_messages,
+    chat_tools,
+    engine_arguments,
+    images,
+    prompt_bytes,
+    room,
+    unsupported,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +57,8 @@ class Held:
     answer: Answer
     seen_at: float
     """When the engine last gave an item, or the request came."""
+    parts: Sequence[bytes] = ()
+    """The pictures that its messages name."""
     task: asyncio.Task[End] | None = None
     aborted: bool = False
     insisting: asyncio.TimerHandle | None = None
@@ -99,8 +109,11 @@ class Core:
         if facts.syntax.has_tools:
             self._engine.preserve_native_tool_format = True
 
-    def generate(self, gateway: str, request: Generate) -> None:
-        """Take the request or reject it, at once; the rest happens in its own task."""
+    def generate(self, gateway: str, request: Generate, parts: Sequence[bytes] = ()) -> None:
+        """Take the request or reject it, at once; the rest happens in its own task.
+
+        `parts`: the pictures that its messages name.
+        """
         loop = asyncio.get_running_loop()
         key = Key(gateway, request.request_id, request.attempt)
         if key in self._held:
@@ -115,6 +128,7 @@ class Core:
             ids=self._fleet,
             logprobs=self._can("logprobs"),
             shapes=self._can("structure"),
+            frames=len(parts) if self._engine.is_mllm else None,
         )
         if problem is not None:
             field, words = problem
@@ -130,7 +144,8 @@ class Core:
         except NoPlace as busy:
             self._say(gateway, self._rejected(request, "engine_busy", busy.retry_after_s))
             return
-        held = Held(key, request, Answer(request, loop.time(), self._syntax), seen_at=loop.time())
+        answer = Answer(request, loop.time(), self._syntax)
+        held = Held(key, request, answer, seen_at=loop.time(), parts=parts)
         self._held[key] = held
         self._say(gateway, Accepted(request_id=key.request_id, attempt=key.attempt, load=self.load()))
         held.task = loop.create_task(self._run(held))
@@ -240,6 +255,8 @@ class Core:
             # Only our own engines take a prompt of ids; for others it was refused.
             prompt: Any = request.prompt if isinstance(request.prompt, str) else list(request.prompt)
             return self._engine.stream_generate(prompt, **arguments)
+        if held.parts:
+            arguments["images"] = images(request, held.parts)
         return self._engine.stream_chat(chat_messages(request), tools=chat_tools(request), **arguments)
 
     def _take(self, held: Held, output: GenerationOutput) -> None:

@@ -61,7 +61,8 @@ class Peer(Protocol):
     def greeting(self) -> Sequence[Message]:
         """What to say first on a connection."""
 
-    def received(self, gateway: str, message: AnyMessage | Unknown) -> None: ...
+    def received(self, gateway: str, message: AnyMessage | Unknown, parts: Sequence[bytes]) -> None:
+        """`parts`: the binary frames behind the message."""
 
     def malformed(self, gateway: str, error: FrameError) -> None: ...
 
@@ -217,11 +218,11 @@ class Link:
     def _read(self, frames: list[bytes]) -> None:
         self._heard_at = self._loop.time()
         try:
-            message, _parts = decode(frames)
+            message, parts = decode(frames)
         except FrameError as error:
             self._peer.malformed(self.gateway, error)
             return
-        self._peer.received(self.gateway, message)
+        self._peer.received(self.gateway, message, parts)
 
     def _push(self) -> None:
         while self._outbox:

@@ -54,6 +54,7 @@ class Report:
             card=ModelCard(
                 name=self._worker.name,
                 aliases=self._worker.aliases,
+                modalities=("text", "image") if self._engine.is_mllm else ("text",),
                 max_model_len=facts.max_model_len,
                 tools=facts.syntax.has_tools,
                 reasoning=facts.syntax.has_reasoning,

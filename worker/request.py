@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from protocol.messages import Generate, Tokenize
-from protocol.values import ChatMessage, SamplingParams
+from protocol.values import ChatMessage, ContentPart, SamplingParams
 from worker.admission import BYTES_PER_TOKEN
 from worker.history import in_order
 
@@ -21,15 +23,22 @@ _DEFAULTS = SamplingParams()
 
 
 def unsupported(
-    request: Generate, *, tools: bool, ids: bool, logprobs: bool, shapes: bool
+    request: Generate,
+    *,
+    tools: bool,
+    ids: bool,
+    logprobs: bool,
+    shapes: bool,
+    frames: int | None = None,
 ) -> tuple[str, str] | None:
     """The field of what this worker cannot do, and words about it. None: it can do all of it.
 
-    `ids`: whether its engine takes prompts of token ids, and gives prompts back.
+    `ids`: whether its engine takes prompts of token ids, and gives prompts back. `frames`: how many pictures
+    came along; None: its engine takes none.
     """
     model = repr(request.model)
     form = (request.response_format or {}).get("field", "response_format")
-    media = any(part.frame is not None for message in request.messages for part in _parts(message))
+    named = [part.frame or 0 for part in pictures(request)]
     problems = (
         (
             isinstance(request.prompt, tuple) and not ids,
@@ -62,9 +71,27 @@ def unsupported(
             f"the model {model} does not use tools by itself; leave `tools` out, or make it call one with"
             " `tool_choice`",
         ),
-        (media, "messages", f"the model {model} takes text only"),
+        (bool(named) and frames is None, "messages", f"the model {model} takes text only"),
+        (
+            max(named, default=0) > (frames or 0),
+            "messages",
+            "a picture of the request did not come along",
+        ),
     )
     return next(((field, words) for found, field, words in problems if found), None)
+
+
+def pictures(request: Generate) -> list[ContentPart]:
+    """The parts that are pictures, in the order of the conversation."""
+    return [part for message in request.messages for part in _parts(message) if part.frame is not None]
+
+
+def images(request: Generate, frames: Sequence[bytes]) -> list[str]:
+    """Its pictures as the contract has them: data URLs, one for each part that is one."""
+    return [
+        f"data:{part.media_type};base64,{base64.b64encode(frames[(part.frame or 1) - 1]).decode()}"
+        for part in pictures(request)
+    ]
 
 
 def prompt_bytes(request: Generate) -> int:
@@ -146,7 +173,7 @@ def chat_tools(request: Generate | Tokenize) -> list[dict[str, Any]] | None:
     return [{"type": "function", "function": msgspec.to_builtins(tool)} for tool in request.tools]
 
 
-def _parts(message: ChatMessage) -> tuple[Any, ...]:
+def _parts(message: ChatMessage) -> tuple[ContentPart, ...]:
     return () if isinstance(message.content, str) else message.content
 
 
@@ -154,9 +181,13 @@ def _texts(message: ChatMessage) -> list[str]:
     return [message.content] if isinstance(message.content, str) else [part.text for part in message.content]
 
 
+def _part(part: ContentPart) -> dict[str, Any]:
+    return {"type": part.type, "text": part.text} if part.frame is None else {"type": part.type}
+
+
 def _chat_message(message: ChatMessage) -> dict[str, Any]:
     parts = _parts(message)
-    content: Any = [{"type": part.type, "text": part.text} for part in parts] if parts else message.content
+    content: Any = [_part(part) for part in parts] if parts else message.content
     given: dict[str, Any] = {"role": message.role, "content": content or ""}
     if message.name:
         given["name"] = message.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import zmq
@@ -94,7 +94,6 @@ class Server:
         self._answers: dict[str, str] = {}
         """What each gateway said last to our hello."""
         self._handlers: dict[type, Callable[[str, Any], None]] = {
-            Generate: self._core.generate,
             Abort: lambda gateway, message: self._core.abort(gateway, message.request_id),
             Ping: lambda _gateway, _message: None,
             Welcome: self._welcomed,
@@ -275,7 +274,10 @@ class Server:
 
     # --- what is heard ---
 
-    def received(self, gateway: str, message: AnyMessage | Unknown) -> None:
+    def received(self, gateway: str, message: AnyMessage | Unknown, parts: Sequence[bytes] = ()) -> None:
+        if isinstance(message, Generate):
+            self._core.generate(gateway, message, parts)
+            return
         handler = self._handlers.get(type(message))
         if handler is None:
             kind = message.tag if isinstance(message, Unknown) else type(message).__name__

@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 
-from gateway.dialects.fields import Fields, missing, unsupported, wrong_type, wrong_value
-from protocol.values import ChatMessage, ToolCall
+from gateway.dialects.fields import Fields, missing, wrong_type, wrong_value
+from gateway.dialects.pictures import joined, picture_part, text_only
+from protocol.errors import ClusterError
+from protocol.values import ChatMessage, ContentPart, ToolCall
 
 logger = logging.getLogger(__name__)
 
 _BILLING = "x-anthropic-billing-header:"
-_NO_IMAGES = "[an image, which this model cannot see]"
 _ROLES = ("user", "assistant", "system")
 
 
@@ -60,10 +61,10 @@ def _turn(value: Any, path: str) -> list[ChatMessage]:
     if role == "assistant":
         return [_assistant(blocks)]
     turns = [_tool_result(block) for block in blocks if block.raw("type") == "tool_result"]
-    texts = [text for block in blocks if (text := _text(block)) is not None]
+    parts = [part for block in blocks if (part := _part(block, sees=role == "user")) is not None]
     # A turn of results alone has no words of the user; those of others come after the results.
-    if texts or not turns:
-        turns.append(ChatMessage(role=role, content="\n".join(texts)))
+    if parts or not turns:
+        turns.append(ChatMessage(role=role, content=joined(parts)))
     return turns
 
 
@@ -96,17 +97,31 @@ def _tool_result(block: Fields) -> ChatMessage:
     if call_id is None:
         raise missing(block.path("tool_use_id"))
     content = block.raw("content")
+    parts: list[str | ContentPart] = []
     if content is None or isinstance(content, str):
-        text = content or ""
+        parts.append(content or "")
     else:
-        text = "\n".join(_texts(content, block.path("content"), images=_NO_IMAGES))
+        for each in _blocks(content, block.path("content")):
+            part = _picture(each, None) if each.raw("type") == "image" else _text(each)
+            parts += [] if part is None else [part]
     if block.flag("is_error"):
-        text = f"Error: {text}"
-    return ChatMessage(role="tool", content=text, tool_call_id=call_id)
+        text = parts.pop(0) if parts and isinstance(parts[0], str) else ""
+        parts.insert(0, f"Error: {text}")
+    return ChatMessage(role="tool", content=joined(parts), tool_call_id=call_id)
 
 
-def _texts(value: Any, path: str, images: str | None = None) -> list[str]:
-    return [text for block in _blocks(value, path) if (text := _text(block, images)) is not None]
+def _texts(value: Any, path: str) -> list[str]:
+    return [text for block in _blocks(value, path) if (text := _text(block)) is not None]
+
+
+def _part(block: Fields, *, sees: bool) -> str | ContentPart | None:
+    if sees and block.raw("type") == "image":
+        return _picture(block, text_only(block.path("type"), "image"))
+    return _text(block)
+
+
+def _picture(block: Fields, refusal: ClusterError | None) -> ContentPart:
+    return picture_part(block.path("source"), block.raw("source"), must_be_seen=refusal)
 
 
 def _blocks(value: Any, path: str) -> list[Fields]:
@@ -123,11 +138,8 @@ def _blocks(value: Any, path: str) -> list[Fields]:
     return blocks
 
 
-def _text(block: Fields, images: str | None = None) -> str | None:
-    """What a block says in words; None for one that says nothing or is of a kind unknown to us.
-
-    `images` stands where an image is; without it, images are refused.
-    """
+def _text(block: Fields) -> str | None:
+    """What a block says in words; None for one that says nothing or is of a kind unknown to us."""
     kind = block.text("type") or ""
     if kind == "text":
         text = block.text("text")
@@ -135,9 +147,7 @@ def _text(block: Fields, images: str | None = None) -> str | None:
             raise missing(block.path("text"))
         return text
     if kind == "image":
-        if images is None:
-            raise _text_only(block, "image")
-        return images
+        raise text_only(block.path("type"), "image")
     if kind == "document":
         return _document(block)
     if kind not in ("tool_result", "tool_use", "thinking", "redacted_thinking"):
@@ -160,7 +170,7 @@ def _document(block: Fields) -> str:
     source = block.object("source")
     kind = source.text("type") if source is not None else None
     if source is None or kind not in ("text", "content"):
-        raise _text_only(block, f"document of the kind {(kind or 'none')[:40]!r}")
+        raise text_only(block.path("type"), f"document of the kind {kind or 'none'}")
     if kind == "text":
         return source.text("data") or ""
     content = source.raw("content")
@@ -169,9 +179,3 @@ def _document(block: Fields) -> str:
 
 def _has_text(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
-
-
-def _text_only(block: Fields, what: str) -> Exception:
-    return unsupported(
-        block.path("type"), f"is {what}, but this model takes text only", reason="unsupported_value"
-    )

@@ -13,7 +13,8 @@ from gateway.dialects.formats import word_or_schema
 from gateway.dialects.ollama_rows import NUM_PREDICT
 from gateway.dialects.openai_sampling import sampling, seed
 from gateway.dialects.openai_tools import parse_tools
-from protocol.values import ChatMessage, ToolCall
+from gateway.dialects.pictures import joined, picture_part
+from protocol.values import ChatMessage, ContentPart, ToolCall
 
 _ROLES = ("system", "user", "assistant", "tool")
 
@@ -48,13 +49,15 @@ def parse_generate(body: bytes) -> OllamaRequest:
     prompt = fields.text("prompt") or ""
     if fields.text("suffix"):
         raise unsupported("suffix", "is not available; write your model's own marks into a raw prompt")
-    if fields.items("images"):
-        raise unsupported("images", "cannot be taken: this model takes text only", reason="unsupported_value")
+    pictures = _pictures(fields)
     if fields.flag("raw"):
+        if pictures:
+            raise unsupported("images", "cannot be taken with raw: where they stand is not known")
         return _asked(fields, generate=True, prompts=(prompt,))
     system = fields.text("system")
     lead = (ChatMessage(role="system", content=system),) if system else ()
-    return _asked(fields, generate=True, messages=(*lead, ChatMessage(role="user", content=prompt)))
+    turn = ChatMessage(role="user", content=joined([*pictures, prompt]))
+    return _asked(fields, generate=True, messages=(*lead, turn))
 
 
 def _asked(fields: Fields, **given: Any) -> OllamaRequest:
@@ -80,20 +83,27 @@ def _message(value: Any, path: str, open_calls: deque[str]) -> ChatMessage:
     role = fields.text("role") or ""
     if role not in _ROLES:
         raise wrong_value(fields.path("role"), f"must be one of {', '.join(_ROLES)}")
-    if fields.items("images"):
-        raise unsupported(
-            fields.path("images"), "cannot be taken: this model takes text only", reason="unsupported_value"
-        )
     calls = _calls(fields)
     open_calls.extend(call.id for call in calls)
     return ChatMessage(
         role=role,
-        content=fields.text("content") or "",
+        content=joined([*_pictures(fields), fields.text("content") or ""]),
         reasoning=fields.text("thinking") or "",
         name=fields.text("tool_name") or "",
         tool_calls=calls,
         tool_call_id=open_calls.popleft() if role == "tool" and open_calls else "",
     )
+
+
+def _pictures(fields: Fields) -> list[ContentPart]:
+    """Base64 without a head."""
+    path = fields.path("images")
+    refusal = unsupported(path, "cannot be taken: this model takes text only", reason="unsupported_value")
+    given = fields.items("images") or []
+    return [
+        picture_part(f"{path}[{index}]", {"data": data}, must_be_seen=refusal)
+        for index, data in enumerate(given)
+    ]
 
 
 def _calls(fields: Fields) -> tuple[ToolCall, ...]:

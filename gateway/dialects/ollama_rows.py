@@ -53,7 +53,7 @@ GENERATE = (
     Row("system", STRING),
     Row("raw", FLAG, "without the chat template"),
     refused("suffix", STRING, "write your model's own marks into a raw prompt"),
-    refused("images", ARRAY, "text only"),
+    Row("images", ARRAY, "where the model can see"),
     *ignored("template", "context"),
 )
 SHOW = (MODEL, NAME, *ignored("verbose"))

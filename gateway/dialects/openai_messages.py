@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from gateway.dialects.fields import Fields, missing, unsupported, wrong_type, wrong_value
-from protocol.values import ChatMessage, ToolCall
+from gateway.dialects.fields import Fields, missing, wrong_type, wrong_value
+from gateway.dialects.pictures import joined, picture_part, text_only
+from protocol.values import ChatMessage, ContentPart, ToolCall
 
 _ROLES = {
     "system": "system",
@@ -18,6 +19,9 @@ _ROLES = {
     "function": "tool",
 }
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+_PICTURES = ("image_url", "input_image")
+_SEEING = ("user", "tool")
+"""Roles whose turns have pictures."""
 
 
 def parse_messages(fields: Fields) -> tuple[ChatMessage, ...]:
@@ -41,7 +45,7 @@ def _message(value: Any, path: str) -> ChatMessage:
         raise wrong_value(fields.path("role"), f"must be one of {', '.join(_ROLES)}")
     return ChatMessage(
         role=_ROLES[role],
-        content=_content(fields),
+        content=_content(fields, sees=role in _SEEING),
         name=fields.text("name") or "",
         reasoning=fields.text("reasoning_content") or fields.text("reasoning") or _details(fields),
         tool_calls=_tool_calls(fields) or _function_call(fields),
@@ -56,7 +60,7 @@ def _details(fields: Fields) -> str:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def _content(fields: Fields) -> str:
+def _content(fields: Fields, *, sees: bool) -> str | tuple[ContentPart, ...]:
     value = fields.raw("content")
     path = fields.path("content")
     if value is None:
@@ -65,24 +69,23 @@ def _content(fields: Fields) -> str:
         return value
     if not isinstance(value, list):
         raise wrong_type(path, "a string or an array of parts", value)
-    return "\n".join(_text_part(part, f"{path}[{index}]") for index, part in enumerate(value))
+    return joined([_part(part, f"{path}[{index}]", sees=sees) for index, part in enumerate(value)])
 
 
-def _text_part(value: Any, path: str) -> str:
+def _part(value: Any, path: str, *, sees: bool) -> str | ContentPart:
     if isinstance(value, str):
         return value
     if not isinstance(value, dict):
         raise wrong_type(path, "an object", value)
     fields = Fields(value, path)
-    kind = fields.text("type") or ("text" if "text" in value else None)
+    kind = fields.text("type") or next((name for name in ("text", "image_url") if name in value), None)
     if kind is None:
         raise missing(fields.path("type"))
+    if kind in _PICTURES and sees:
+        refusal = text_only(fields.path("type"), kind)
+        return picture_part(fields.path("image_url"), value.get("image_url"), must_be_seen=refusal)
     if kind not in _TEXT_PARTS:
-        raise unsupported(
-            fields.path("type"),
-            f"is {kind[:40]!r}, but this model takes text only",
-            reason="unsupported_value",
-        )
+        raise text_only(fields.path("type"), kind)
     text = fields.text(_TEXT_PARTS[kind])
     if text is None:
         raise missing(fields.path(_TEXT_PARTS[kind]))

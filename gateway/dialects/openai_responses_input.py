@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from gateway.dialects.fields import Fields, missing, unsupported, wrong_type, wrong_value
+from gateway.dialects.fields import Fields, missing, wrong_type, wrong_value
+from gateway.dialects.pictures import UNSEEN, joined, picture_part, text_only
 from protocol.errors import ClusterError
-from protocol.values import ChatMessage, ToolCall
+from protocol.values import ChatMessage, ContentPart, ToolCall
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ _TEXTS = {
     "reasoning_text": "text",
     "refusal": "refusal",
 }
-_NO_IMAGES = "[an image, which this model cannot see]"
+_PICTURES = ("input_image", "image_url")
 
 FindItem = Callable[[str, ClusterError], dict[str, Any] | None]
 """An item of an earlier answer, by its id, and what is told to those who may not have it."""
@@ -79,8 +80,8 @@ def _turn(item: Fields, kept: FindItem) -> ChatMessage | None:
         case "function_call" | "custom_tool_call":
             return ChatMessage(role="assistant", tool_calls=(_call(item),))
         case "function_call_output" | "custom_tool_call_output":
-            text = _text(item, "output", images=_NO_IMAGES)
-            return ChatMessage(role="tool", content=text, tool_call_id=item.text("call_id") or "")
+            content = joined(_parts(item, "output", _in_result))
+            return ChatMessage(role="tool", content=content, tool_call_id=item.text("call_id") or "")
         case "reasoning":
             thought = _text(item, "content") or _text(item, "summary")
             return ChatMessage(role="assistant", reasoning=thought) if thought else None
@@ -116,6 +117,8 @@ def _message(item: Fields) -> ChatMessage:
         raise missing(item.path("role"))
     if role not in _ROLES:
         raise wrong_value(item.path("role"), f"must be one of {', '.join(_ROLES)}")
+    if role == "user":
+        return ChatMessage(role="user", content=joined(_parts(item, "content", _of_user)))
     return ChatMessage(role=_ROLES[role], content=_text(item, "content"))
 
 
@@ -131,26 +134,45 @@ def _call(item: Fields) -> ToolCall:
     return ToolCall(id=call_id, name=joined_name(item.text("namespace"), name), arguments=arguments)
 
 
-def _text(item: Fields, name: str, images: str | None = None) -> str:
-    """The text of a field that is a string or an array of parts."""
+Read = Callable[[Fields, str], str | ContentPart]
+"""What a part of that kind says, which is none of text."""
+
+
+def _text(item: Fields, name: str) -> str:
+    """The text of a field that is a string or an array of parts, all of them of text."""
+    return "\n".join(str(part) for part in _parts(item, name, _no_text))
+
+
+def _parts(item: Fields, name: str, read: Read) -> list[str | ContentPart]:
     value = item.raw(name)
     if value is None or isinstance(value, str):
-        return value or ""
+        return [value or ""]
     path = item.path(name)
     if not isinstance(value, list):
         raise wrong_type(path, "a string or an array of parts", value)
-    return "\n".join(_part(part, f"{path}[{index}]", images) for index, part in enumerate(value))
+    return [_part(part, f"{path}[{index}]", read) for index, part in enumerate(value)]
 
 
-def _part(value: Any, path: str, images: str | None) -> str:
+def _part(value: Any, path: str, read: Read) -> str | ContentPart:
     if not isinstance(value, dict):
         raise wrong_type(path, "an object", value)
     part = Fields(value, path)
     kind = part.text("type") or ""
-    if kind in _TEXTS:
-        return part.text(_TEXTS[kind]) or ""
-    if images is not None:
-        return images
-    raise unsupported(
-        part.path("type"), f"is {kind[:40]!r}, but this model takes text only", reason="unsupported_value"
-    )
+    return part.text(_TEXTS[kind]) or "" if kind in _TEXTS else read(part, kind)
+
+
+def _of_user(part: Fields, kind: str) -> str | ContentPart:
+    refusal = text_only(part.path("type"), kind)
+    if kind not in _PICTURES:
+        raise refusal
+    return picture_part(part.path("image_url"), part.raw("image_url"), must_be_seen=refusal)
+
+
+def _in_result(part: Fields, kind: str) -> str | ContentPart:
+    if kind not in _PICTURES:
+        return UNSEEN
+    return picture_part(part.path("image_url"), part.raw("image_url"), must_be_seen=None)
+
+
+def _no_text(part: Fields, kind: str) -> str | ContentPart:
+    raise text_only(part.path("type"), kind)

@@ -3,41 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-import msgspec
+from collections.abc import Callable, Sequence
 
 from gateway.media.data_urls import decoded, payload
 from gateway.media.fetching import Fetcher
 from gateway.media.pictures import facts_of
 from gateway.media.refusal import PictureError
 from gateway.media.resolving import Resolve, Resolver
+from gateway.media.values import Picture, Taken
 from protocol.config import MediaConfig
 from protocol.errors import ClusterError, InvalidRequestError
-
-
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """A picture as a request has it: an address, a data URL, or base64."""
-
-    path: str
-    """Of the field that has it."""
-    url: str = ""
-    base64: str = ""
-    refusal: ClusterError | None = None
-    """What is said where the model cannot see; None: words stand in its place then."""
-
-    @property
-    def size(self) -> int:
-        return len(self.url) + len(self.base64)
-
-
-@dataclass(frozen=True)
-class Taken:
-    """A picture as it goes to a worker."""
-
-    media_type: str
-    data: bytes
 
 
 class Pictures:
@@ -48,8 +23,13 @@ class Pictures:
         self._config = config
         self._fetcher = Fetcher(config, Resolver() if resolve is None else resolve)
 
-    async def take(self, pictures: Sequence[Picture]) -> list[Taken]:
-        """All of a request, in order. Raises `ClusterError` that names the first at fault."""
+    async def take(
+        self, pictures: Sequence[Picture], hold: Callable[[int], None] = lambda size: None
+    ) -> list[Taken]:
+        """All of a request, in order; `hold` is told of the bytes of each.
+
+        Raises `ClusterError`, which names the first picture at fault.
+        """
         most = self._config.max_pictures
         if len(pictures) > most:
             raise _refused(pictures[most], f"is one picture too many: at most {most} are taken", "too_many")
@@ -67,6 +47,7 @@ class Pictures:
                             " request may have together",
                             "image_file_too_large",
                         )
+                    hold(len(one.data))
                     taken.append(one)
         except TimeoutError:
             late = pictures[len(taken)]
@@ -76,6 +57,8 @@ class Pictures:
 
     async def _take(self, picture: Picture) -> Taken:
         try:
+            if not picture.size:
+                raise PictureError("there is neither an address nor a data URL nor base64 in it")
             if picture.url and picture.url[:5].lower() != "data:":
                 data = await self._fetcher.fetch(picture.url)
             else:
@@ -84,7 +67,7 @@ class Pictures:
             facts = facts_of(data, self._config.max_pixels)
         except PictureError as error:
             raise _refused(picture, f"cannot be used: {error}", error.reason) from None
-        return Taken(facts.media_type, data)
+        return Taken(facts, data)
 
 
 def _refused(picture: Picture, message: str, reason: str) -> ClusterError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from gateway import queue
 from gateway.breaker import BreakerState
@@ -142,7 +142,7 @@ class Gateway:
             self._seen[link.worker.name] = message.load.running + message.load.waiting
         self._membership.receive(link.connection, message, self._clock.now)
 
-    def send(self, connection: bytes, message: GatewayMessage) -> Sent:
+    def send(self, connection: bytes, message: GatewayMessage, parts: Sequence[bytes] = ()) -> Sent:
         """The `Transport`."""
         link = self._links.get(connection)
         if link is None:

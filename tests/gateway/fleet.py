@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from gateway.catalog import Catalog
@@ -37,12 +38,14 @@ class Wire:
 
     def __init__(self) -> None:
         self.sent: list[tuple[bytes, GatewayMessage]] = []
+        self.parts: list[tuple[bytes, bytes]] = []
         self.outcome: dict[bytes, Sent] = {}
 
-    def send(self, connection: bytes, message: GatewayMessage) -> Sent:
+    def send(self, connection: bytes, message: GatewayMessage, parts: Sequence[bytes] = ()) -> Sent:
         outcome = self.outcome.get(connection, Sent.OK)
         if outcome is Sent.OK:
             self.sent.append((connection, message))
+            self.parts += [(connection, part) for part in parts]
         return outcome
 
     def to(self, connection: bytes, kind: type[M]) -> list[M]:
@@ -84,6 +87,7 @@ def hello(worker_id: str, *, model: str = "m", slots: int = 1, **fields: Any) ->
         aliases=fields.pop("aliases", ()),
         engine=fields.pop("engine", "batched"),
         can_resume=fields.pop("can_resume", False),
+        modalities=fields.pop("modalities", ("text",)),
     )
     known = {"incarnation": "1", "state": "ready", "protocol": PROTOCOL_VERSION} | fields
     capacity = Capacity(max_num_seqs=slots, max_waiting=known.pop("max_waiting", 0))
@@ -127,6 +131,7 @@ class Fleet:
         tenant: str = "",
         priority: str = "normal",
         cache_key: str = "",
+        parts: tuple[bytes, ...] = (),
     ) -> Outlet:
         outlet = Outlet()
         request = Generate(
@@ -140,7 +145,8 @@ class Fleet:
             priority=priority,
             cache_key=cache_key,
         )
-        self.dispatcher.submit(request, outlet, size, self.now, terms=Terms(waits, only), further=further)
+        terms = Terms(waits, only, parts)
+        self.dispatcher.submit(request, outlet, size, self.now, terms=terms, further=further)
         return outlet
 
     def at(self, connection: bytes) -> list[str]:

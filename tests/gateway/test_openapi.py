@@ -17,7 +17,7 @@ NOTHING = cast("Any", None)
 
 def served() -> set[tuple[str, str]]:
     config = ClusterConfig(version=1, gateways=())
-    found = client_paths(NOTHING, config, Desk(NOTHING, LimitsConfig(), NOTHING, NOTHING))
+    found = client_paths(NOTHING, config, Desk(NOTHING, LimitsConfig(), NOTHING, NOTHING, NOTHING))
     return {
         (method, route.path.replace(":path", ""))
         for route in found

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from tests.pictures import png
 
-Answer = bytes | Callable[[socket.socket], None]
+Answer = bytes | Callable[[socket.socket], object]
 
 
 def whole(body: bytes, *headers: str, status: str = "200 OK") -> bytes:

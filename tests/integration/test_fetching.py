@@ -12,9 +12,10 @@ import pytest
 
 from gateway.binding import StartError
 from gateway.media.fetching import Fetcher
-from gateway.media.intake import Picture, Pictures
+from gateway.media.intake import Pictures
 from gateway.media.refusal import PictureError
 from gateway.media.resolving import Resolver
+from gateway.media.values import Picture
 from protocol.config import MediaConfig
 from protocol.errors import ClusterError, ErrorCode
 from tests.certificates import certificate
@@ -229,7 +230,7 @@ def test_a_slow_body_and_silence_have_their_time(server):
             connection.sendall(b"x")
 
     server.answers["/slow"] = slow
-    server.answers["/silent"] = lambda connection: server.over.wait(60) and None
+    server.answers["/silent"] = lambda connection: server.over.wait(60)
 
     async def late(path: str) -> ClusterError:
         pictures = Pictures(config(server, timeout_s=0.5), Names())
@@ -325,7 +326,7 @@ def test_pictures_of_a_request_are_bounded_in_number_and_together(server):
     server.answers["/bomb.png"] = whole(png_head(30_000, 30_000))
     fetched_bomb = [Picture(path="p", url=server.url("/bomb.png", "pics.test"))]
     assert "30000 x 30000" in asyncio.run(taken(fetched_bomb))
-    assert "p: p cannot be used: it is no picture" in asyncio.run(taken([Picture(path="p")]))
+    assert "p: p cannot be used: there is neither" in asyncio.run(taken([Picture(path="p")]))
 
 
 def test_names_that_do_not_exist_have_no_addresses():

@@ -89,10 +89,14 @@ def test_the_served_name_defaults_to_the_last_part(model: str, name: str):
         (LEAST + 'tls_key = "gateway.key"', "tls_cert is missing"),
         (LEAST + 'listen = ["tcp://127.0.0.1"]', "is no address"),
         ('supervisor = "systemd"' + LEAST, "clusterctl boot install"),
+        (LEAST + "[admin]\nx = 1", r"`\[admin\]` is not available in this version"),
+        (LEAST + "[media]\nallow_private = ['10.0.0.1/8']", r"media.allow_private: .* host bits set; write"),
+        (LEAST + "[media]\ndeny_addresses = ['ten']", r"media.deny_addresses: .*; write an address"),
         *(
-            (LEAST + f"[{table}]\nx = 1", rf"`\[{table}\]` is not available in this version")
-            for table in ("admin", "media")
+            (LEAST + f"[media]\nallow_hosts = ['{host}']", r"media.allow_hosts: .* is no host; write")
+            for host in ("https://a.org", "A.org", "*.", "a.org/x", "", "*", "a.*.org")
         ),
+        (LEAST + "[media]\nmax_bytes = 100_000_000", r"<= 67108864.*\$\.media\.max_bytes"),
         (LEAST + "[[nodes]]\nname = 'local'\nhost = 'x'", "the name 'local' is this machine"),
         (LEAST + 2 * "[[nodes]]\nname = 'a'\nhost = 'x'\n", "the name 'a' is used twice"),
         (LEAST + "[[nodes]]\nname = 'a'\nhost = '-oProxyCommand=x'", r"\$\.nodes\[0\]\.host"),

@@ -7,6 +7,7 @@ from worker.request import (
     chat_messages,
     chat_tools,
     engine_arguments,
+    images,
     prompt_bytes,
     room,
     unsupported,
@@ -115,6 +116,31 @@ def test_what_cannot_be_done_is_said(fields, field, words):
     assert problem is not None
     assert problem[0] == field
     assert words in problem[1]
+
+
+def test_pictures_are_taken_where_the_engine_sees_and_all_of_them_came():
+    able = dict.fromkeys(("tools", "ids", "logprobs", "shapes"), True)
+    request = generate(messages=(IMAGE,))
+    assert unsupported(request, **able, frames=1) is None
+    assert unsupported(request, **able, frames=0) == (
+        "messages",
+        "a picture of the request did not come along",
+    )
+
+
+def test_pictures_become_parts_and_data_urls_in_their_order():
+    parts = (
+        ContentPart(type="image", frame=2, media_type="image/gif"),
+        ContentPart(type="text", text="between"),
+        ContentPart(type="image", frame=1, media_type="image/png"),
+    )
+    request = generate(messages=(ChatMessage(role="user", content=parts),))
+    assert images(request, [b"one", b"two"]) == ["data:image/gif;base64,dHdv", "data:image/png;base64,b25l"]
+    assert chat_messages(request)[0]["content"] == [
+        {"type": "image"},
+        {"type": "text", "text": "between"},
+        {"type": "image"},
+    ]
 
 
 def test_ordinary_requests_and_tools_where_they_are_known_are_fine():

@@ -21,6 +21,7 @@ from worker.engine.fake_script import (
     chat_script,
     read_script,
     render_chat,
+    with_pictures_told,
     words,
 )
 from worker.engine.fake_stream import FakeStream
@@ -55,6 +56,8 @@ class FakeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What it is said to take in memory; nothing is taken."""
     tool_parser: str | None = None
     reasoning_parser: str | None = None
+    sees: bool = False
+    """It takes pictures, and reads of each what it is: a model would see what it shows."""
     start_log: str | None = None
     """A file that gets a line `request_id attempt` whenever work on a request of such an id starts."""
 
@@ -98,7 +101,7 @@ class FakeEngine(BaseEngine):
 
     @property
     def is_mllm(self) -> bool:
-        return False
+        return self._options.sees
 
     @property
     def tokenizer(self) -> WordTokenizer:
@@ -176,11 +179,12 @@ class FakeEngine(BaseEngine):
         videos: list[str] | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[EngineOutput]:
-        if images or videos:
+        if videos or (images and not self._options.sees):
             raise PromptError("the fake engine takes no images and no videos", "template")
+        told = with_pictures_told(messages, images or ())
         stop = kwargs.pop("stop", None)
         options = kwargs.pop("chat_template_kwargs", None)
-        prompt = render_chat(messages, tools, options, native_tools=self.preserve_native_tool_format)
+        prompt = render_chat(told, tools, options, native_tools=self.preserve_native_tool_format)
         mark = self._syntax.opens_reasoning
         kwargs["in_reasoning"] = mark is not None and prompt.rstrip().endswith(mark)
         script = self._shaped(chat_script(messages), shape_of(kwargs, tools or ()), kwargs["in_reasoning"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import math
@@ -162,6 +163,37 @@ def _turn(message: Mapping[str, Any]) -> str:
             *(f"\n<tool_call>\n{call}\n</tool_call>" for call in calls),
         ]
     )
+
+
+def with_pictures_told(messages: Sequence[dict[str, Any]], images: Sequence[str]) -> Sequence[dict[str, Any]]:
+    """Pictures, which are data URLs, as words about them: what each is, its length and its SHA-256.
+
+    Raises `PromptError` where they are not as many as the messages have places for.
+    """
+    places = sum(part.get("type") == "image" for m in messages for part in _parts(m))
+    if places != len(images):
+        raise PromptError(f"{len(images)} pictures came, and there are places for {places}", "template")
+    if not images:
+        return messages
+    told = iter([{"type": "text", "text": _told(image)} for image in images])
+    return [
+        {**m, "content": [next(told) if part.get("type") == "image" else part for part in parts]}
+        if (parts := _parts(m))
+        else m
+        for m in messages
+    ]
+
+
+def _parts(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    content = message.get("content")
+    return content if isinstance(content, list) else []
+
+
+def _told(image: str) -> str:
+    head, _, data = image.partition(",")
+    found = base64.b64decode(data)
+    kind = head.removeprefix("data:").removesuffix(";base64")
+    return f" [{kind} of {len(found)} bytes, sha256 {hashlib.sha256(found).hexdigest()}] "
 
 
 def content_text(message: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from gateway.dialects.anthropic_messages import parse
 from gateway.dialects.base import Asked
+from gateway.sight import unseen
 from protocol.errors import ClusterError
 from protocol.values import ChatMessage, ToolCall, ToolSpec
 
@@ -112,7 +113,7 @@ def test_fc_73_tool_results_come_before_the_text_of_their_turn():
         ),
     )
     arguments = '{"x":1}'
-    assert found[1:] == (
+    assert unseen(found, ())[1:] == (
         ChatMessage(
             role="assistant",
             content="ok",
@@ -175,7 +176,6 @@ def test_tool_choices(choice: str | None, found: str):
         ({"messages": [{"role": "critic", "content": ""}]}, "messages[0].role", "invalid_value"),
         ({"messages": [{"role": "user"}]}, "messages[0].content", "missing_required_parameter"),
         ({"messages": [user(3)]}, "messages[0].content[0]", "invalid_type"),
-        ({"messages": [user({"type": "image"})]}, "messages[0].content[0].type", "unsupported_value"),
         (
             {"messages": [user({"type": "document", "source": {"type": "base64"}})]},
             "messages[0].content[0].type",

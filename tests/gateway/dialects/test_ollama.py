@@ -79,7 +79,6 @@ def test_prompts_go_through_the_template_unless_they_are_raw():
     [
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "critic"}]}, "messages[0].role"),
-        ({"messages": [{"role": "user", "images": ["x"]}]}, "messages[0].images"),
         (
             {"messages": [{"role": "assistant", "tool_calls": [{}]}]},
             "messages[0].tool_calls[0].function.name",

@@ -186,11 +186,6 @@ def test_efforts(effort: str | None, options: dict[str, Any]):
         ({"input": [{"type": "message"}]}, "input[0].role", "missing_required_parameter"),
         ({"input": [{"role": "critic"}]}, "input[0].role", "invalid_value"),
         ({"input": [{"role": "user", "content": 3}]}, "input[0].content", "invalid_type"),
-        (
-            {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
-            "input[0].content[0].type",
-            "unsupported_value",
-        ),
         ({"input": [{"type": "function_call"}]}, "input[0].name", "missing_required_parameter"),
         ({"input": [{"type": "item_reference", "id": "msg_x00"}]}, "input[0].id", "invalid_value"),
         ({"input": [{"type": "item_reference", "id": 3}]}, "input[0].id", "invalid_type"),

@@ -1,5 +1,6 @@
 import asyncio
 import gc
+import hashlib
 import sys
 
 import pytest
@@ -89,6 +90,21 @@ def test_images_are_refused_in_words():
             engine.stream_chat(user("hi"), images=["x"])
 
     run(engine, case)
+
+
+def test_one_that_sees_tells_of_each_picture_where_it_stands():
+    engine = FakeEngine("m", sees=True)
+    parts = [{"type": "text", "text": 'fake:{"echo_prompt": true}'}, {"type": "image"}]
+    messages = [{"role": "user", "content": parts}]
+
+    async def case():
+        with pytest.raises(PromptError, match="0 pictures came, and there are places for 1"):
+            await engine.chat(messages)
+        return await engine.chat(messages, images=["data:image/gif;base64,R0lG"])
+
+    sha = hashlib.sha256(b"GIF").hexdigest()
+    assert f"true}} [image/gif of 3 bytes, sha256 {sha}] <|im_end|>" in run(engine, case).text
+    assert engine.is_mllm
 
 
 def test_each_start_of_work_is_logged_once(tmp_path):
