@@ -92,7 +92,7 @@ class Home:
         return self.run / f"{worker_id}.down"
 
     def attempts(self, worker_id: str) -> Path:
-        """The file in which a worker that launchd starts counts its starts in vain."""
+        """The file that is there until a worker has been ready; what it counts in it: `worker.attempts`."""
         return self.run / f"{worker_id}.attempts"
 
     def memory_claim(self, worker_id: str) -> Path:

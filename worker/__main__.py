@@ -77,7 +77,7 @@ def _run(path: Path, worker_id: str, home: Home, attempts: Attempts) -> ExitCode
 
 def _serve(config: ClusterConfig, worker: WorkerConfig, home: Home, attempts: Attempts) -> ExitCode:
     engine = make_engine(worker, models_folder(os.environ))
-    server = Server(config, worker, engine, home, attempts.succeeded)
+    server = Server(config, worker, engine, home, attempts.arrived)
     runner = asyncio.Runner()
     try:
         code = runner.run(server.run())

@@ -18,13 +18,14 @@ logger = logging.getLogger(__name__)
 
 
 class Attempts:
-    """Of one worker. It does nothing where a supervisor counts."""
+    """Of one worker. Where a supervisor counts, only the file it made is removed."""
 
     def __init__(self, home: Home, worker_id: str, environ: Mapping[str, str]) -> None:
         self._home = home
         self._id = worker_id
         self._counts = environ.get(SUPERVISOR_VARIABLE) == "launchd"
         self._vain = 0
+        self._was_ready = False
         self.why = ""
         """What is known of why it is going to end."""
 
@@ -53,6 +54,15 @@ class Attempts:
             boot, count = self._home.attempts(self._id).read_text().split()
             return int(count) if boot == boot_id() else 0
         return 0
+
+    def arrived(self, ready: bool) -> None:
+        """It is ready, or would be if asked. Idempotent."""
+        if self._counts:
+            self.succeeded()
+        elif ready and not self._was_ready:
+            self._was_ready = True
+            with contextlib.suppress(OSError):
+                self._home.attempts(self._id).unlink(missing_ok=True)
 
     def succeeded(self) -> None:
         """It has been ready. Idempotent."""

@@ -64,9 +64,9 @@ class Server:
         worker: WorkerConfig,
         engine: BaseEngine,
         home: Home,
-        arrived: Callable[[], None] = lambda: None,
+        arrived: Callable[[bool], None] = lambda _ready: None,
     ) -> None:
-        """`arrived` is called whenever it serves, or would if asked."""
+        """`arrived` is called whenever it serves (then with True), or would if asked."""
         self._config = config
         self._worker = worker
         self._engine = engine
@@ -212,7 +212,7 @@ class Server:
 
     def _said(self, new_card: bool) -> None:
         if self._life.state in (WorkerState.READY, WorkerState.IDLE):
-            self._arrived()
+            self._arrived(self._life.state is WorkerState.READY)
         if new_card:
             self._core.learn(self._report.facts())
             for gateway in self._links:

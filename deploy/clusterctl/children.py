@@ -29,7 +29,7 @@ from clusterctl.processes import (
     why_silent,
     write_record,
 )
-from clusterctl.supervision import Spec
+from clusterctl.supervision import Kind, Spec
 from clusterctl.sweeping import sweep_process
 from protocol import logs
 from protocol.addresses import Home
@@ -52,6 +52,8 @@ class Ended:
     exit_code: int | None
     """None where only the parent could know."""
     reason: str
+    was_ready: bool
+    """As a worker itself says; False where nobody knows."""
 
 
 class Children:
@@ -65,6 +67,8 @@ class Children:
         self._command = command
         self._children: dict[str, Child] = {}
         self._log_sizes: dict[str, int] = {}
+        self._marked: set[str] = set()
+        """Workers that remove their mark once they are ready."""
 
     @property
     def any_adopted(self) -> bool:
@@ -77,6 +81,7 @@ class Children:
         _rotate(log, config)
         self._log_sizes[spec.id] = size_of(log)
         environ = child_environment(spec, config, self.environ, available_cores())
+        self._mark(spec)
         child = launch(self._command(spec, self._config_file), environ, self._home.path, log)
         self._children[spec.id] = child
         self._record(spec, child, spec.digest)
@@ -97,8 +102,18 @@ class Children:
         child.kill_group()
         log = self._home.log(process_id)
         words = last_words(log, self._log_sizes.get(process_id, 0)) or why_silent(log.parent)
+        was_ready = process_id in self._marked and not self._home.attempts(process_id).exists()
+        self._marked.discard(process_id)
         sweep_process(self._home, process_id)
-        return Ended(process_id, child.pid, child.exit_code, describe_exit(child.exit_code, words))
+        reason = describe_exit(child.exit_code, words)
+        return Ended(process_id, child.pid, child.exit_code, reason, was_ready)
+
+    def _mark(self, spec: Spec) -> None:
+        """A worker may be ready and killed between two looks at the gateways."""
+        if spec.kind is Kind.WORKER:
+            with contextlib.suppress(OSError):  # then only the gateways tell
+                self._home.attempts(spec.id).touch(mode=0o600)
+                self._marked.add(spec.id)
 
     def terminate(self, process_id: str) -> None:
         """Ask it to end."""

@@ -138,7 +138,10 @@ class Supervisor:
     def _reap(self) -> None:
         for ended in self._children.reap():
             process = self._processes[ended.id]
-            process = supervision.exited(process, ended.exit_code, ended.reason, time.monotonic())
+            now = time.monotonic()
+            if ended.was_ready:
+                process = supervision.seen_ready(process, ended.pid, now)
+            process = supervision.exited(process, ended.exit_code, ended.reason, now)
             self._put(process)
             logger.info(
                 "%s (pid %d) has ended: %s; it is %s now", ended.id, ended.pid, ended.reason, process.phase

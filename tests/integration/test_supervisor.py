@@ -16,8 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from clusterctl.children import Children
 from clusterctl.control import ProcessView, Reply, Request, SupervisorAbsentError, ask
+from clusterctl.supervision import Kind, Spec
 from protocol.addresses import Home
+from protocol.config import ClusterConfig
 from tests.integration.cluster import wait_for
 
 pytestmark = pytest.mark.integration
@@ -170,6 +173,25 @@ def test_who_breaks_five_times_is_parked(supervised):
     view = supervised.wait_phase("breaks-1", "parked")
     assert (view.starts, view.last_exit) == (5, 70)
     assert len(supervised.starts("breaks-1")) == 5
+
+
+@pytest.mark.parametrize("was_ready", [True, False])
+def test_a_worker_that_ends_right_after_it_was_ready_was_not_started_in_vain(tmp_path, was_ready):
+    """Also when nobody looked meanwhile: its mark tells."""
+    home = Home(tmp_path)
+    home.run.mkdir()
+    home.logs.mkdir()
+    does = f"import os, sys; {was_ready} and os.unlink(sys.argv[1]); sys.exit(70)"
+    children = Children(
+        home,
+        home.config,
+        os.environ,
+        lambda spec, _config: [sys.executable, "-c", does, str(home.attempts(spec.id))],
+    )
+    pid = children.start(Spec("w", Kind.WORKER, 1.0, ""), ClusterConfig(version=1))
+    (ended,) = wait_for(children.reap, "it to end")
+    assert (ended.pid, ended.exit_code, ended.was_ready) == (pid, 70, was_ready)
+    assert not home.attempts("w").exists()
 
 
 def test_who_breaks_before_it_can_look_after_its_log_does_not_fill_the_disk(supervised):

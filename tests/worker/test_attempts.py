@@ -40,6 +40,17 @@ def test_killed_so_often_it_stays_down_at_the_next_start(home):
     assert "5 times" in (why_parked(home, "w") or "")
 
 
+@pytest.mark.parametrize(("ready", "stays"), [(True, False), (False, True)])
+def test_where_a_supervisor_counts_its_mark_goes_once_the_worker_is_ready(home, ready, stays):
+    home.attempts("w").touch()
+    attempts, goes = started(home, {})
+    assert goes
+    for _ in range(2):
+        attempts.arrived(ready)
+    assert home.attempts("w").exists() is stays
+    assert attempts.end(ExitCode.FAULT) is ExitCode.FAULT
+
+
 def test_once_ready_the_count_begins_anew(home):
     for _ in range(3 * VAIN_STARTS):
         attempts, goes = started(home)
