@@ -12,7 +12,7 @@ import pytest
 from protocol.addresses import endpoint
 from tests.faults.aftermath import total, unscathed
 from tests.faults.intruding import environ_with
-from tests.integration.cluster import Cluster, config_text, fake_worker, running
+from tests.integration.cluster import Cluster, config_text, fake_worker, running, wait_for
 from tests.integration.load import Load
 from tests.integration.scripted_worker import ScriptedWorker
 
@@ -77,6 +77,7 @@ def test_words_that_this_version_does_not_know_are_passed_over():
         card = {"fingerprint": "fake:fake-model"}
         with closing(ScriptedWorker(address, "w-9", model="fake-model", card=card, incarnation="0")) as peer:
             peer.hello()  # from now on it is known
+        wait_for(lambda: cluster.worker("w-9")["detail"] == "not connected", "it to be missed")
         stack.enter_context(unscathed(cluster.home))
         with closing(ScriptedWorker(address, "w-9", model="fake-model", card=card)) as peer:
             assert peer.hello().refused == ""
