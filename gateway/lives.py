@@ -107,10 +107,9 @@ def considered(
             for view in free[:_MOST_CONSIDERED]
         ]
     }
-    if more := len(free) - _MOST_CONSIDERED:
-        told |= {"more_free": more} if more > 0 else {}
-    if without := len(sound) - len(free):
-        told["without_a_place"] = without
-    if before := sorted(tried):
-        told["tried"] = before
-    return told
+    more = {
+        "more_free": max(0, len(free) - _MOST_CONSIDERED),
+        "without_a_place": len(sound) - len(free),
+        "tried": sorted(tried),
+    }
+    return told | {name: value for name, value in more.items() if value}

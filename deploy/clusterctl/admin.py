@@ -7,7 +7,7 @@ import hashlib
 import http.client
 import ssl
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -17,6 +17,8 @@ from protocol.config import ClusterConfig
 from protocol.keyfiles import KeyFileError
 from protocol.keys import read_admin_key
 from protocol.states import WorkerState
+
+T = TypeVar("T")
 
 _TIMEOUT_S = 1.0
 _SETTLED_S = 10.0
@@ -138,35 +140,29 @@ def read_states(home: Home, config: ClusterConfig) -> dict[str, AdminState]:
 
 def read_state(home: Home, gateway_id: str) -> AdminState | None:
     """The answer of one gateway; None when it does not answer, or another program does."""
-    connection = _connection(home, gateway_id, _TIMEOUT_S)
-    if connection is None:
-        return None
-    try:
-        connection.request("GET", "/admin/state", headers=_operators_headers(home))
-        response = connection.getresponse()
-        state = msgspec.json.decode(response.read(), type=AdminState)
-    except (OSError, http.client.HTTPException, msgspec.MsgspecError):
-        return None
-    finally:
-        connection.close()
-    return state if any(gateway.id == gateway_id for gateway in state.gateways) else None
+    state = _read(home, gateway_id, "state", AdminState)
+    known = state is not None and any(gateway.id == gateway_id for gateway in state.gateways)
+    return state if known else None
 
 
 def read_lives(home: Home, gateway_id: str, request_id: str) -> list[dict[str, Any]]:
     """What became of a client's request, as far as that gateway answers and knows."""
+    answer = _read(home, gateway_id, f"requests/{quote(request_id, safe='')}", dict[str, Any]) or {}
+    return [life for life in answer.get("requests", ()) if isinstance(life, dict)]
+
+
+def _read(home: Home, gateway_id: str, path: str, kind: type[T]) -> T | None:
+    """What `GET /admin/PATH` tells; None when nothing of that kind comes."""
     connection = _connection(home, gateway_id, _TIMEOUT_S)
     if connection is None:
-        return []
+        return None
     try:
-        connection.request(
-            "GET", f"/admin/requests/{quote(request_id, safe='')}", headers=_operators_headers(home)
-        )
-        answer = msgspec.json.decode(connection.getresponse().read(), type=dict[str, Any])
+        connection.request("GET", f"/admin/{path}", headers=_operators_headers(home))
+        return msgspec.json.decode(connection.getresponse().read(), type=kind)
     except (OSError, http.client.HTTPException, msgspec.MsgspecError):
-        return []
+        return None
     finally:
         connection.close()
-    return [life for life in answer.get("requests", ()) if isinstance(life, dict)]
 
 
 def _operators_headers(home: Home) -> dict[str, str]:

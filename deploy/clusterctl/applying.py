@@ -118,7 +118,7 @@ class Applying:
         for action in started:
             if action.kind is Kind.GATEWAY and action.verb is Verb.START:
                 with _faults_are_told(self._say):
-                    draining.wait_until_serving(self._home, config, action.id, self._start_s, self._say)
+                    wait_until_serving(self._home, config, action.id, self._start_s, self._say)
 
     def _forget(self, config: ClusterConfig, action: Action) -> None:
         """A worker that only moved has another key already, or gets one."""
@@ -192,8 +192,7 @@ class Applying:
             old = next((worker.pid for worker in status.workers if worker.id == action.id), None)
             node_workers.restart(Node(config.node_named(action.node), self._home), action.id)
         limit_s = draining.restart_limit_s(config, action.id, None, self._start_s)
-        wait = draining.wait_until_serving if action.kind is Kind.GATEWAY else wait_until_serving
-        wait(self._home, config, action.id, limit_s, self._say, not_pid=old)
+        wait_until_serving(self._home, config, action.id, limit_s, self._say, not_pid=old)
 
 
 @contextmanager

@@ -17,7 +17,14 @@ from clusterctl.launchd_print import parse_print
 from clusterctl.launchd_verbs import Domain, Verbs
 from clusterctl.root_helper import REFUSALS
 from clusterctl.runner import NOT_FOUND, Ended
-from clusterctl.services import Backend, ServiceError, ServiceRefusedError, ServiceSpec, ServiceState
+from clusterctl.services import (
+    Backend,
+    ServiceError,
+    ServiceRefusedError,
+    ServiceSpec,
+    ServiceState,
+    until,
+)
 
 SPAWN_FAILED = 78
 """launchd's `last exit code` of a job whose program, folder, user or log it could not use."""
@@ -108,9 +115,10 @@ class Launchd(Backend):
         granted_s = state.exit_timeout_s or _UNSET_EXIT_TIMEOUT_S
         if state.running and granted_s < stop_s:
             self._verbs.do("terminate", label)
-            self._until(lambda: self.state(label).pid != state.pid, stop_s)
+            until(lambda: self.state(label).pid != state.pid, stop_s, _LOOK_S, self._pause)
         ended = self._verbs.do("bootout", label)
-        if self._until(lambda: not self.state(label).loaded, max(granted_s, stop_s) + _MARGIN_S):
+        limit_s = max(granted_s, stop_s) + _MARGIN_S
+        if until(lambda: not self.state(label).loaded, limit_s, _LOOK_S, self._pause):
             return
         raise ServiceError(
             f"launchd does not let go of {label}: {ended.words}; see: launchctl print"
@@ -144,7 +152,7 @@ class Launchd(Backend):
                 )
             return state.running or (state.runs or 0) > (runs or 0)
 
-        if not self._until(has_begun, _SPAWN_S):
+        if not until(has_begun, _SPAWN_S, _LOOK_S, self._pause):
             raise ServiceError(
                 f"launchd has {label}, but does not start it; see: launchctl print"
                 f" {self._domain.target(label)}"
@@ -181,13 +189,6 @@ class Launchd(Backend):
             raise ServiceRefusedError(f"{label}: {ended.words}")
         if ended.code != 0:
             raise ServiceError(f"{self._domain.folder} cannot be changed: {ended.words}")
-
-    def _until(self, done: Callable[[], bool], limit_s: float) -> bool:
-        for _ in range(max(1, round(limit_s / _LOOK_S))):
-            if done():
-                return True
-            self._pause(_LOOK_S)
-        return done()
 
 
 def _no_way(ended: Ended) -> str:

@@ -91,35 +91,35 @@ def end_there(
 def wait_until_serving(
     home: Home,
     config: ClusterConfig,
-    worker_id: str,
+    process_id: str,
     timeout_s: float,
     say: Say,
     *,
     not_pid: int | None = None,
 ) -> None:
-    """Return when the worker serves, wherever it runs, and has another pid than `not_pid`.
+    """Return when the process of that id serves, wherever it runs, and has another pid than `not_pid`.
 
     Raises `OperationError` when it never will.
     """
-    worker = config.worker_named(worker_id)
-    if worker.node == LOCAL:
-        draining.wait_until_serving(home, config, worker_id, timeout_s, say, not_pid=not_pid)
+    worker = next((w for w in config.workers if w.id == process_id and w.node != LOCAL), None)
+    if worker is None:
+        draining.wait_until_serving(home, config, process_id, timeout_s, say, not_pid=not_pid)
         return
     node = Node(config.node_named(worker.node), home)
     begun = looked = time.monotonic()
     said = ""
     while True:
         status = operations.read_status(home, config)
-        line = progress_lines(status)[worker_id]
+        line = progress_lines(status)[worker.id]
         if line != said:
             said = line
             say(line)
-        seen = next(w for w in status.workers if w.id == worker_id)
+        seen = next(w for w in status.workers if w.id == worker.id)
         if seen.state in SERVES and seen.pid != not_pid:
             return
         now = time.monotonic()
         if now - looked > _ASK_THERE_S:
-            node_workers.refuse_parked(node, worker_id, say)
+            node_workers.refuse_parked(node, worker.id, say)
             looked = time.monotonic()
         if now - begun > timeout_s:
             raise OperationError(

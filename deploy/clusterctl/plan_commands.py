@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from clusterctl import draining, journal, operations, output
+from clusterctl import journal, operations, output
 from clusterctl.applying import Applying, Result
 from clusterctl.desired import wanted_here, wanted_there
 from clusterctl.node_placing import ADD, REMOVE, wait_until_serving
@@ -23,9 +23,8 @@ from clusterctl.options import (
     start_timeout_option,
     taught,
 )
-from clusterctl.planning import Action, Machine, Plan, Verb, Wanted, plan, plan_one
+from clusterctl.planning import Action, Blocked, Machine, Plan, Verb, Wanted, plan, plan_one
 from clusterctl.recovery import RESUMED, recover
-from clusterctl.supervision import Kind
 from clusterctl.wire_keys import forget_worker
 from protocol.addresses import Home
 from protocol.api_keys import read_api_keys, refuse_open_gateways
@@ -136,29 +135,36 @@ def _lines(planned: Plan, name: str) -> Iterable[str]:
         yield f"{name}: nothing to do"
     for action in planned.actions:
         yield f"{name}: {action.words}"
-    for blocked in planned.blocked:
-        yield f"{name}: {'not reached: ' if blocked.unreachable else ''}{blocked.reason}"
+    yield from map(_why_not, planned.blocked)
+
+
+def _why_not(blocked: Blocked) -> str:
+    return f"{blocked.node}: {'not reached: ' if blocked.unreachable else ''}{blocked.reason}"
 
 
 def _summary(planned: Plan) -> str:
     if planned.is_nothing:
         return "unchanged: everything runs as configured"
     count = f"{len(planned.actions)} to do" if planned.actions else "nothing to do"
-    elsewhere = f"; not looked at: {', '.join(b.node for b in planned.blocked)}" if planned.blocked else ""
-    return f"{count}{elsewhere}{'; to do it: clusterctl apply' if planned.actions else ''}"
+    parts = [count, *_not_looked_at(planned)]
+    return "; ".join([*parts, "to do it: clusterctl apply"] if planned.actions else parts)
+
+
+def _not_looked_at(planned: Plan) -> list[str]:
+    names = ", ".join(blocked.node for blocked in planned.blocked)
+    return [f"not looked at: {names}"] if names else []
 
 
 def _show(planned: Plan, results: list[Result]) -> None:
     for blocked in planned.blocked:
-        output.say(f"{blocked.node}: {'not reached: ' if blocked.unreachable else ''}{blocked.reason}")
+        output.say(_why_not(blocked))
     if planned.is_nothing:
         click.echo(_summary(planned))
         return
     failed = [result for result in results if result.error]
     parts = [f"{len(results) - len(failed)} done"]
     parts += [f"{len(failed)} failed"] if failed else []
-    parts += [f"not looked at: {', '.join(b.node for b in planned.blocked)}"] if planned.blocked else []
-    click.echo("; ".join(parts))
+    click.echo("; ".join([*parts, *_not_looked_at(planned)]))
 
 
 def _document(planned: Plan, results: Iterable[Result] = ()) -> dict[str, Any]:
@@ -216,8 +222,7 @@ def _take_up(home: Home, config: ClusterConfig) -> None:
 def _wait(home: Home, config: ClusterConfig, results: Iterable[Result], timeout_s: float) -> None:
     for result in results:
         if result.action.verb is Verb.START and not result.error:
-            wait = wait_until_serving if result.action.kind is Kind.WORKER else draining.wait_until_serving
-            wait(home, config, result.action.id, timeout_s, output.say)
+            wait_until_serving(home, config, result.action.id, timeout_s, output.say)
 
 
 ALL = (plan_command, apply_command)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
@@ -125,3 +125,12 @@ def run(runner: Runner, *argv: str, stdin: bytes = b"") -> Ended:
         return runner.run(argv, stdin=stdin)
     except RunnerTimeoutError as error:
         raise ServiceError(str(error)) from error
+
+
+def until(done: Callable[[], bool], limit_s: float, look_s: float, pause: Callable[[float], None]) -> bool:
+    """Look again and again until it is done; False when it is not in time."""
+    for _ in range(max(1, round(limit_s / look_s))):
+        if done():
+            return True
+        pause(look_s)
+    return done()

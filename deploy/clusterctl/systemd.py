@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from clusterctl.runner import NOT_FOUND, Ended, Runner
-from clusterctl.services import Backend, ServiceError, ServiceRefusedError, ServiceSpec, ServiceState, run
+from clusterctl.services import (
+    Backend,
+    ServiceError,
+    ServiceRefusedError,
+    ServiceSpec,
+    ServiceState,
+    run,
+    until,
+)
 from clusterctl.systemd_show import PROPERTIES, Shown, parse_show
 from clusterctl.systemd_unit import systemd_unit
 
@@ -98,7 +106,7 @@ class Systemd(Backend):
             return False
         ended = self._systemctl("stop", "--no-block", _unit(label))
         limit_s = (shown.state.exit_timeout_s or _UNSET_EXIT_TIMEOUT_S) + _MARGIN_S
-        if self._until(lambda: not self._show(label).is_up, limit_s):
+        if until(lambda: not self._show(label).is_up, limit_s, _LOOK_S, self._pause):
             return True
         raise ServiceError(f"systemd does not end {label}: {_first(ended)}")
 
@@ -182,13 +190,6 @@ class Systemd(Backend):
         ended = run(self._runner, *self._privileged, *argv, stdin=stdin)
         if ended.code != 0:
             raise ServiceError(f"{self._manager.folder} cannot be changed: {ended.words}")
-
-    def _until(self, done: Callable[[], bool], limit_s: float) -> bool:
-        for _ in range(max(1, round(limit_s / _LOOK_S))):
-            if done():
-                return True
-            self._pause(_LOOK_S)
-        return done()
 
 
 def _unit(label: str) -> str:

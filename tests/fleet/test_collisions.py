@@ -8,11 +8,8 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from pathlib import Path
 
 import httpx
 import pytest
@@ -23,7 +20,7 @@ from clusterctl.nodes import Node
 from clusterctl.operations import OperationError
 from protocol.configfile import read_config
 from protocol.wire_keys import read_allowed
-from tests.fleet.installed import VERSION, installed, join, prefix_of
+from tests.fleet.installed import VERSION, join, prefix_of
 from tests.fleet.sshd import Machine, free_port, needs_sshd
 from tests.integration.cluster import wait_for
 from tests.integration.operating import Operator, operating
@@ -31,14 +28,6 @@ from tests.integration.operating import Operator, operating
 pytestmark = [pytest.mark.integration, needs_sshd, pytest.mark.timeout(600)]
 
 FAKE = ("--model", "fake-model", "--engine", "fake")
-
-
-@pytest.fixture(scope="module")
-def studios() -> Iterator[list[Machine]]:
-    with tempfile.TemporaryDirectory(prefix="fleet-") as name, ExitStack() as stack:
-        yield [
-            stack.enter_context(installed(studio, Path(name) / studio)) for studio in ("studio-2", "studio-3")
-        ]
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,7 +14,7 @@ import msgspec
 import pytest
 
 from protocol.wire_keys import read_allowed
-from tests.fleet.installed import installed, join, prefix_of
+from tests.fleet.installed import join, prefix_of
 from tests.fleet.sshd import Machine, free_port, needs_sshd
 from tests.integration.cluster import wait_for
 from tests.integration.operating import Operator, operating
@@ -27,14 +26,6 @@ BLOCK = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[1]
 PLAN, APPLY = (line.removeprefix("clusterctl ").split() for line in BLOCK.splitlines())
 """Of the page docs/fleet.md."""
 UNCHANGED = "unchanged: everything runs as configured\n"
-
-
-@pytest.fixture(scope="module")
-def studios() -> Iterator[list[Machine]]:
-    with tempfile.TemporaryDirectory(prefix="fleet-") as name, ExitStack() as stack:
-        yield [
-            stack.enter_context(installed(studio, Path(name) / studio)) for studio in ("studio-2", "studio-3")
-        ]
 
 
 @pytest.fixture(scope="module")

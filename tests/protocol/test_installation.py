@@ -18,7 +18,7 @@ BUILD = f"{__version__}-92ac11f2"
         (f"/opt/studiofleet/versions/{BUILD}", BUILD),
         (f"/opt/studiofleet/{BUILD}", __version__),
         ("/opt/studiofleet/versions/9.9.9-92ac11f2", __version__),
-        ("/work/.venv", __version__),
+        ("/srv/studiofleet/.venv", __version__),
     ],
 )
 def test_only_a_folder_that_clusterctl_made_names_the_build(prefix: str, version: str):
