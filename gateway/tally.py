@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 from gateway import measures
 from gateway.flight import Flight
@@ -18,8 +18,8 @@ class Tally:
         """Attempts that went on where another one had come to, by what ended that one."""
         self.beginnings: Counter[tuple[str, bool]] = Counter()
         """Requests that were placed by their beginning: the model, and whether it was found there."""
-        self._queued: dict[tuple[str, str], Spread] = {}
-        self._gaps: dict[str, Spread] = {}
+        self._queued: dict[tuple[str, str], Spread] = defaultdict(lambda: Spread(measures.QUEUED.buckets))
+        self._gaps: dict[str, Spread] = defaultdict(lambda: Spread(measures.BETWEEN_TOKENS.buckets))
 
     def begun(self, flight: Flight, *, found: bool | None) -> None:
         """A worker began it; `found`: whether its prompt's beginning was there, None where it has none."""
@@ -31,11 +31,11 @@ class Tally:
 
     def queued(self, model: str, priority: str) -> Spread:
         """Seconds until a request was sent to the worker that began it first."""
-        return self._queued.setdefault((model, priority), Spread(measures.QUEUED.buckets))
+        return self._queued[model, priority]
 
     def gaps(self, model: str) -> Spread:
         """Seconds between two steps of one answer."""
-        return self._gaps.setdefault(model, Spread(measures.BETWEEN_TOKENS.buckets))
+        return self._gaps[model]
 
     def forget(self, model: str) -> None:
         """Nobody serves it any more."""
