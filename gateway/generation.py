@@ -191,11 +191,9 @@ class _News:
         line = self._line
         if not self._began or not line.is_free:
             return False
-        choices = self.choices
-        for index, stream in self._open:
-            if events := self._came(index, stream):
-                choices.wrote = True
-                choices.turn.writes.append((line.write, line.framed(events)))
+        if events := b"".join([self._came(index, stream) for index, stream in self._open]):
+            self.choices.wrote = True
+            self.choices.turn.writes.append((line.write, line.framed(events)))
         return True
 
     def _came(self, index: int, stream: Stream) -> bytes:

@@ -13,6 +13,7 @@ class Line:
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
+        self._is_closing = cycle.transport.is_closing
         self.write = cycle.transport.write
         """Takes what `framed` gives."""
         self.cut = cycle.transport.abort
@@ -20,9 +21,14 @@ class Line:
 
     @property
     def is_free(self) -> bool:
-        """Whether a piece can be written now; else `send` waits until the client has taken what came."""
+        """Whether a piece can be written now; else `send` waits until the client has taken what came.
+
+        A connection that was lost is closing before the request hears of it.
+        """
         cycle = self._cycle
-        return not (cycle.flow.write_paused or cycle.disconnected or cycle.response_complete)
+        return not (
+            cycle.flow.write_paused or cycle.disconnected or cycle.response_complete or self._is_closing()
+        )
 
     def framed(self, piece: bytes) -> bytes:
         if self._cycle.chunked_encoding:

@@ -16,6 +16,10 @@ from gateway.line import Line
 class Transport:
     def __init__(self) -> None:
         self.written = b""
+        self.closing = False
+
+    def is_closing(self) -> bool:
+        return self.closing
 
     def write(self, data: bytes) -> None:
         self.written += data
@@ -77,6 +81,9 @@ def test_nothing_can_be_written_while_the_client_does_not_read_or_is_gone():
     seen.append(line.is_free)
     cycle.flow.resume_writing()
     seen.append(line.is_free)
+    transport.closing = True
+    seen.append(line.is_free)
+    transport.closing = False
     cycle.disconnected = True
     seen.append(line.is_free)
-    assert seen == [True, False, True, False]
+    assert seen == [True, False, True, False, False]

@@ -20,6 +20,7 @@ from tests.integration.cluster import (
     stream_chat,
     text_of,
 )
+from tests.integration.raw_http import connect, read_until, request, reset
 
 pytestmark = pytest.mark.integration
 
@@ -103,3 +104,16 @@ def test_a_client_that_leaves_frees_the_only_slot_for_the_next(stream: bool):
     with running(config, "w-1") as cluster:
         asyncio.run(scenario(cluster))
         cluster.wait_idle()
+
+
+def test_a_client_of_many_choices_that_leaves_is_not_written_to_any_more():
+    """asyncio warns of the sixth write to a connection that is lost."""
+    body = request(chat(script(tokens=["a"], repeat=ENDLESS, delay_ms=0.1), n=16, stream=True))
+    with running(config_text(fake_worker("w-1", max_num_seqs=16)), "w-1") as cluster:
+        for _ in range(10):
+            connection = connect(cluster.url())
+            connection.sendall(body)
+            read_until(connection, b'"content":"a"},"logprobs":null,"finish_reason":null}]}\n\n\r\n')
+            reset(connection)
+            cluster.wait_idle()
+        assert "socket.send()" not in cluster.log("gw-1")
