@@ -19,6 +19,7 @@ from gateway.catalog import Catalog
 from gateway.flight import Flight, Outlet, Placed, Terms, Transport
 from gateway.flights import Flights
 from gateway.lives import Lives
+from gateway.needs import Needs
 from gateway.orders import Orders
 from gateway.placement import Choice, Placement, best
 from gateway.registry import Registry, WorkerView
@@ -41,6 +42,8 @@ from protocol.messages import (
 logger = logging.getLogger(__name__)
 
 _ANY = Terms()
+_MOST_PASSED = 16
+"""So many that wait for a worker of their own are passed at once."""
 _ELSEWHERE = frozenset({ErrorCode.WORKER_LOST, ErrorCode.SHUTTING_DOWN})
 """Failures that are the worker's state, not the request's fault."""
 
@@ -107,7 +110,7 @@ class Dispatcher:
         if further or terms.only:
             self.waiting.exempt(flight, now, returns=False)
         try:
-            if self.waiting.head(model) is not None and not terms.only:
+            if self.waiting.has_rivals(flight) and not terms.only:
                 self._wait(flight, now)
                 self._pump(model, now)
             else:
@@ -373,8 +376,10 @@ class Dispatcher:
             pass
 
     def _place_next(self, model: str, now: float) -> bool:
-        """Send the next in line, or one behind it while it waits for a certain worker."""
-        for ticket in self.waiting.first(model):
+        """Send the next in line, or the first behind it for whom a worker is free where none is for it."""
+        unmet: set[Needs] = set()
+        patient = 0
+        for ticket in self.waiting.in_turn(model, unmet):
             flight = self.flights[ticket.request_id]
             if self._catalog.is_hopeless(model, now):
                 self.waiting.leave(flight)
@@ -386,5 +391,9 @@ class Dispatcher:
                 return True
             flight.tried.clear()
             if placed is Placed.NOWHERE:
+                unmet.add(ticket.needs)
+                continue
+            patient += 1
+            if patient == _MOST_PASSED:
                 return False
         return False

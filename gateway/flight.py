@@ -11,6 +11,7 @@ from typing import Protocol
 
 from gateway.affinity import Beginning
 from gateway.lives import Life
+from gateway.needs import Needs
 from gateway.queue import Ticket
 from gateway.registry import WorkerView
 from protocol.api_keys import PRIORITIES
@@ -36,7 +37,7 @@ class Placed(Enum):
     WAITS = "waits"
     """There are places, but one of its own workers is worth waiting for."""
     NOWHERE = "nowhere"
-    """There is no place for it, and hardly for others."""
+    """There is no place for it, nor for others with its needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,10 @@ class Flight:
     def level(self) -> int:
         """Its class; 0 comes first."""
         return PRIORITIES.index(self.request.priority)
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(self.only, self.began, bool(self.parts))
 
     @property
     def usage(self) -> Usage:

@@ -82,7 +82,7 @@ class Placement:
             sound = self._sound(flight, now)
             free = routing.candidates(sound, now, tried=flight.tried, suspect_s=self._suspect_s)
             if not free:
-                return Placed.WAITS if flight.only else Placed.NOWHERE
+                return Placed.NOWHERE
             worker = self._choice(self._wanted(flight, now), sound, free, self._rng)
             if worker is None:
                 return Placed.WAITS
@@ -96,15 +96,9 @@ class Placement:
 
     def _sound(self, flight: Flight, now: float) -> list[WorkerView]:
         """Workers that could serve it, whether or not they have a place."""
-        stall_s = self._routing.stall_s
+        stall_s, needs = self._routing.stall_s, flight.needs
         serving = routing.replicas(self._registry.views(), flight.model)
-        if flight.only:
-            serving = [view for view in serving if view.worker_id == flight.only]
-        ready = [view for view in serving if not hangs(view, stall_s)]
-        if flight.began:
-            ready = [view for view in ready if view.card.can_resume]
-        if flight.parts:
-            ready = [view for view in ready if "image" in view.card.modalities]
+        ready = [view for view in serving if needs.met_by(view) and not hangs(view, stall_s)]
         return self._breakers.sound(ready, now)
 
     def _wanted(self, flight: Flight, now: float) -> Wanted:

@@ -1,19 +1,22 @@
 """Requests that wait for a place, one line a model: classes, fair between keys, else by age. Pure.
 
-The line stands here and not in the workers, so that whichever worker is free first takes the head.
+The line stands here and not in the workers, so that whichever worker is free first takes the head; who needs
+what no worker with a place has is passed by those who do not.
 """
 
 from __future__ import annotations
 
 import bisect
-import itertools
+import heapq
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.fairness import Accounts
+from gateway.needs import ANY, Needs
 from gateway.registry import FIRST_SERVICE_S, WorkerView
 from protocol.api_keys import PRIORITIES
 from protocol.config import QueueConfig
@@ -47,6 +50,20 @@ class Ticket:
     """It was at a worker, and stands before all that were not."""
     counts: bool = True
     """To the length of the line."""
+    needs: Needs = ANY
+
+
+class _Lane(NamedTuple):
+    """Of whom the requests are that pass one another never."""
+
+    returns: bool
+    level: int
+    tenant: str
+    needs: Needs
+
+    @classmethod
+    def of(cls, ticket: Ticket) -> _Lane:
+        return cls(ticket.returns, ticket.level, ticket.tenant, ticket.needs)
 
 
 class Line:
@@ -54,9 +71,8 @@ class Line:
 
     def __init__(self) -> None:
         self.accounts = Accounts()
-        self._returning: list[Ticket] = []
-        self._lanes: dict[tuple[int, str], list[Ticket]] = {}
-        """Of each class and key, in the order in which they came."""
+        self._lanes: dict[_Lane, list[Ticket]] = {}
+        """Each in the order in which they came."""
         self._bytes = 0
         self._stood_s = 0.0
         self._seen_at: float | None = None
@@ -64,19 +80,24 @@ class Line:
     def __len__(self) -> int:
         return len(self.all())
 
-    @property
-    def head(self) -> Ticket | None:
-        """Who is next: who was at a worker before; else of the first class whose key was served least."""
-        if self._returning:
-            return self._returning[0]
-        return min((lane[0] for lane in self._lanes.values()), key=self._rank, default=None)
+    def in_turn(self, unmet: Collection[Needs] = ()) -> Iterator[Ticket]:
+        """Who is next, and who after those, by keys: who was at a worker before; else of the first class
+        whose key was served least. Without those who need what is in `unmet`, or more.
 
-    def first(self, count: int) -> list[Ticket]:
-        """The head and those behind it, who follow by keys: at most so many."""
-        lanes = sorted(self._lanes.values(), key=lambda lane: self._rank(lane[0]))
-        return list(itertools.islice(itertools.chain(self._returning, *lanes), count))
+        `unmet` may grow meanwhile; the line may not change.
+        """
+        lanes = [_while_met(lane, unmet) for lane in self._lanes.values()]
+        for ticket in heapq.merge(*lanes, key=self._rank):
+            if not _is_unmet(ticket.needs, unmet):  # of each lane one more was looked at already
+                yield ticket
+
+    def has_rivals(self, needs: Needs) -> bool:
+        """Whether anybody waits who could take whatever place somebody with these needs could."""
+        return any(needs.imply(lane.needs) for lane in self._lanes)
 
     def _rank(self, ticket: Ticket) -> tuple[int, float, int]:
+        if ticket.returns:
+            return -1, 0.0, ticket.number
         hastens = self._seen_at is not None and ticket.hastens_at <= self.clock(self._seen_at)
         return 0 if hastens else ticket.level, self.accounts.standing(ticket.tenant), ticket.number
 
@@ -113,26 +134,23 @@ class Line:
 
     def arrive(self, tenant: str) -> None:
         """A first request of that key is about to enter or to be sent, or one more."""
-        self.accounts.arrive(tenant, (tenant for _level, tenant in self._lanes))
+        self.accounts.arrive(tenant, (lane.tenant for lane in self._lanes if not lane.returns))
 
     def enter(self, ticket: Ticket) -> None:
         """Stand where one's number says: who comes back stands before all of its kind that came later."""
-        bisect.insort(self._lane(ticket), ticket)
+        bisect.insort(self._lanes.setdefault(_Lane.of(ticket), []), ticket)
         self._bytes += ticket.size
 
     def leave(self, ticket: Ticket) -> None:
         """Idempotent."""
-        lane = self._lane(ticket)
-        if ticket in lane:
-            lane.remove(ticket)
-            self._bytes -= ticket.size
-        if not lane and not ticket.returns:
-            del self._lanes[ticket.level, ticket.tenant]
-
-    def _lane(self, ticket: Ticket) -> list[Ticket]:
-        if ticket.returns:
-            return self._returning
-        return self._lanes.setdefault((ticket.level, ticket.tenant), [])
+        key = _Lane.of(ticket)
+        lane = self._lanes.get(key, [])
+        if ticket not in lane:
+            return
+        lane.remove(ticket)
+        self._bytes -= ticket.size
+        if not lane:
+            del self._lanes[key]
 
     def pass_time(self, now: float, *, stands: bool) -> None:
         """Since the last call, the time limits of the waiting ran on, or stood still."""
@@ -149,7 +167,19 @@ class Line:
 
     def all(self) -> list[Ticket]:
         """In no order that means anything."""
-        return [*self._returning, *(ticket for lane in self._lanes.values() for ticket in lane)]
+        return [ticket for lane in self._lanes.values() for ticket in lane]
+
+
+def _is_unmet(needs: Needs, unmet: Collection[Needs]) -> bool:
+    return any(needs.imply(one) for one in unmet)
+
+
+def _while_met(lane: list[Ticket], unmet: Collection[Needs]) -> Iterator[Ticket]:
+    """Of a lane, whose tickets all need the same."""
+    for ticket in lane:
+        if _is_unmet(ticket.needs, unmet):
+            return
+        yield ticket
 
 
 def max_requests(config: QueueConfig, slots: float) -> int:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from gateway import queue
 from gateway.catalog import Catalog
 from gateway.fairness import weighted
 from gateway.flight import Flight
+from gateway.needs import Needs
 from protocol.api_keys import PRIORITIES
 from protocol.config import QueueConfig
 from protocol.errors import ClusterError, ErrorCode
 from protocol.values import Usage
-
-_LOOKED_AT = 16
 
 
 class WaitingRoom:
@@ -49,12 +49,13 @@ class WaitingRoom:
         since = {model: line.since for model, line in self._lines.items()}
         return {model: first for model, first in since.items() if first is not None}
 
-    def head(self, model: str) -> queue.Ticket | None:
-        return self._line(model).head
+    def in_turn(self, model: str, unmet: Collection[Needs]) -> Iterator[queue.Ticket]:
+        """See `queue.Line`."""
+        return self._line(model).in_turn(unmet)
 
-    def first(self, model: str) -> list[queue.Ticket]:
-        """The head, and who may pass it while it waits for a certain worker."""
-        return self._line(model).first(_LOOKED_AT)
+    def has_rivals(self, flight: Flight) -> bool:
+        """Whether anybody waits who may take its place."""
+        return self._line(flight.model).has_rivals(flight.needs)
 
     def enter(self, flight: Flight, now: float) -> list[tuple[str, ClusterError]]:
         """Let it wait: at the end of its key's requests, or where it stood before.
@@ -151,6 +152,7 @@ class WaitingRoom:
             tenant=flight.tenant,
             level=flight.level,
             hastens_at=clock + limit_s / 2,
+            needs=flight.needs,
         )
 
     def _limit_s(self, flight: Flight) -> float:

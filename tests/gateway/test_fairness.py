@@ -82,7 +82,7 @@ class World:
         self.serve()
 
     def serve(self) -> None:
-        while len(self.running) < self.slots and (head := self.line.head) is not None:
+        while len(self.running) < self.slots and (head := next(self.line.in_turn(), None)) is not None:
             self.line.leave(head)
             charged = self.line.accounts.charge(head.tenant)
             took = self.costs[head.number]
@@ -162,7 +162,7 @@ def test_new_keys_that_come_without_end_do_not_keep_one_waiting(already, newcome
         line.arrive(f"new-{number}")
         line.enter(Ticket(number, str(number), 1, 1e9, tenant=f"new-{number}"))
         if number >= already:
-            head = line.head
+            head = next(line.in_turn(), None)
             assert head is not None
             if head.tenant == "old":
                 return

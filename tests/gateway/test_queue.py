@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.needs import Needs
 from gateway.queue import MAX_BYTES, Line, Ticket, max_requests, retry_after_s, time_limit_s
 from protocol.config import QueueConfig
 from tests.gateway.test_routing import view
@@ -27,19 +28,27 @@ def line_of(*tickets: Ticket) -> Line:
     return line
 
 
+def head(line: Line) -> Ticket | None:
+    return next(line.in_turn(), None)
+
+
+def numbers(line: Line, *unmet: Needs) -> list[int]:
+    return [one.number for one in line.in_turn(unmet)]
+
+
 def served(line: Line) -> list[int]:
     """Their numbers in the order in which they are next, each charged as it goes."""
     order = []
-    while (head := line.head) is not None:
-        line.leave(head)
-        line.accounts.charge(head.tenant)
-        order.append(head.number)
+    while (first := head(line)) is not None:
+        line.leave(first)
+        line.accounts.charge(first.tenant)
+        order.append(first.number)
     return order
 
 
 def test_first_come_first_served_and_who_returns_stands_where_it_stood():
     line = line_of(*map(ticket, (1, 2, 3)))
-    assert line.head == ticket(1)
+    assert head(line) == ticket(1)
     line.leave(ticket(1))
     line.enter(ticket(4))
     line.enter(ticket(1))
@@ -51,10 +60,78 @@ def test_behind_the_head_keys_follow_one_another_and_who_returns_stands_before_a
         *(ticket(n, tenant="a") for n in (1, 2, 3)), ticket(4, tenant="b"), ticket(5, returns=True)
     )
     line.accounts.charge("a")
-    assert [one.number for one in line.first(9)] == [5, 4, 1, 2, 3]
-    assert [one.number for one in line.first(2)] == [5, 4]
-    assert line.first(1) == [line.head]
-    assert Line().first(3) == []
+    assert numbers(line) == [5, 4, 1, 2, 3]
+    assert numbers(Line()) == []
+
+
+RESUMES, SEES, ONLY_A, ONLY_B = Needs(resumes=True), Needs(sees=True), Needs("a"), Needs("b")
+
+
+@pytest.mark.parametrize(
+    ("unmet", "order"),
+    [
+        ((), [5, 1, 2, 3, 4, 6]),
+        ((RESUMES,), [1, 2, 3, 4, 6]),
+        ((ONLY_A,), [5, 2, 3, 6]),
+        ((ONLY_A, RESUMES, SEES), [2, 6]),
+        ((ONLY_B,), [5, 1, 2, 3, 4, 6]),
+        ((Needs(),), []),
+    ],
+)
+def test_who_needs_what_nobody_has_is_passed_and_the_others_keep_their_order(unmet, order):
+    needs = {1: ONLY_A, 2: Needs(), 3: SEES, 4: ONLY_A, 5: RESUMES, 6: Needs()}
+    line = line_of(*(ticket(n, needs=one, returns=one is RESUMES) for n, one in needs.items()))
+    assert numbers(line, *unmet) == order
+
+
+def test_what_is_found_to_be_unmet_on_the_way_is_passed_from_there():
+    line = line_of(*(ticket(n, needs=ONLY_A) for n in range(1, 1000)), ticket(1000), ticket(1001))
+    unmet: set[Needs] = set()
+    looked_at = []
+    for one in line.in_turn(unmet):
+        looked_at.append(one.number)
+        unmet.add(one.needs)
+    assert looked_at == [1, 1000]
+
+
+NEEDS = st.builds(Needs, st.sampled_from(["", "a", "b"]), st.booleans(), st.booleans())
+NEEDY = st.lists(st.tuples(NEEDS, st.sampled_from("xyz"), st.integers(0, 2), st.booleans()), max_size=30).map(
+    lambda rows: [
+        ticket(n, needs=needs, tenant=tenant, level=level, returns=returns)
+        for n, (needs, tenant, level, returns) in enumerate(rows)
+    ]
+)
+
+
+@given(NEEDY, st.sets(NEEDS, max_size=4), st.lists(st.sampled_from("xyz"), max_size=9))
+def test_the_first_in_turn_whom_a_worker_can_take_is_found_whoever_stands_before(tickets, met, charged):
+    """`met`: what a free worker has."""
+    line = line_of(*tickets)
+    for tenant in charged:
+        line.accounts.charge(tenant)
+    able = [one for one in line.in_turn() if any(has.imply(one.needs) for has in met)]
+    unmet: set[Needs] = set()
+    found = None
+    for one in line.in_turn(unmet):
+        if any(has.imply(one.needs) for has in met):
+            found = one
+            break
+        unmet.add(one.needs)
+    assert found == (able[0] if able else None)
+
+
+@given(NEEDY, st.sets(NEEDS, max_size=4))
+def test_equals_never_pass_one_another(tickets, unmet):
+    last: dict[tuple[object, ...], int] = {}
+    for one in line_of(*tickets).in_turn(unmet):
+        kind = (one.returns, one.level, one.tenant)
+        assert one.number > last.get(kind, -1)
+        last[kind] = one.number
+
+
+@given(NEEDY, NEEDS)
+def test_somebody_has_rivals_among_those_who_need_no_more(tickets, needs):
+    assert line_of(*tickets).has_rivals(needs) == any(needs.imply(one.needs) for one in tickets)
 
 
 def test_keys_take_turns_whatever_one_of_them_holds():
@@ -85,10 +162,9 @@ def test_the_class_comes_before_fairness():
 def test_who_waited_half_its_time_counts_as_of_the_first_class():
     line = line_of(ticket(1, level=BATCH, hastens_at=300.0), ticket(2, level=INTERACTIVE, hastens_at=330.0))
     line.pass_time(299.0, stands=False)
-    assert line.head is not None
-    assert line.head.number == 2
+    assert numbers(line) == [2, 1]
     line.pass_time(300.0, stands=False)
-    assert line.head.number == 1
+    assert numbers(line) == [1, 2]
 
 
 def test_who_was_at_a_worker_comes_before_all():
@@ -101,7 +177,7 @@ def test_leaving_twice_is_leaving_once():
     line.leave(ticket(1, size=5))
     line.leave(ticket(1, size=5))
     assert len(line) == 0
-    assert line.head is None
+    assert head(line) is None
     assert line.displaced(ticket(2, size=MAX_BYTES), 1) == []
 
 

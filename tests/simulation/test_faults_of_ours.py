@@ -75,7 +75,7 @@ def test_a_line_without_an_end(monkeypatch):
 
 
 def test_a_line_that_serves_the_last_first(monkeypatch):
-    monkeypatch.setattr(Line, "first", lambda self, count: sorted(self.all(), reverse=True)[:count])
+    monkeypatch.setattr(Line, "in_turn", lambda self, _unmet: iter(sorted(self.all(), reverse=True)))
     assert "which came later" in found(BUSY)
 
 
