@@ -133,6 +133,8 @@ class NodeConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The folder there that holds everything of ours."""
     memory_budget_mb: Count | None = None
     """For the models of that machine together (MiB). Default: as `[residency]` says."""
+    supervisor: Literal["process", "launchd"] = "process"
+    """Who starts its workers again when they fail: our own supervisor, or its launchd (at boot, too)."""
 
 
 class ModelConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -26,9 +26,11 @@ from clusterctl.boot_commands import boot
 from clusterctl.control import NAME
 from clusterctl.doctor_commands import doctor
 from clusterctl.explain_commands import explain
+from clusterctl.helper_commands import helper
 from clusterctl.key_commands import keys
 from clusterctl.model_commands import model
 from clusterctl.node_commands import node
+from clusterctl.node_status import with_witnesses
 from clusterctl.options import (
     config_option,
     going_on,
@@ -163,7 +165,8 @@ def down(config_file: Path | None) -> None:
 def status(as_json: bool, config_file: Path | None) -> None:
     """Show what runs, and how it goes. Succeeds whenever it could look."""
     home, path = places(config_file)
-    found = operations.read_status(home, read_config(path))
+    config = read_config(path)
+    found = with_witnesses(home, config, operations.read_status(home, config))
     if as_json:
         output.show_json(found)
     else:
@@ -178,6 +181,7 @@ for command in (
     keys,
     model,
     boot,
+    helper,
     node,
     doctor,
     explain,

@@ -64,7 +64,7 @@ class LaunchdCluster:
         `ServiceError` at the end, when all others are done.
         """
         faults = []
-        root_access.install(self._runner, self._helper, self._as_root)
+        self.install_helper()
         installed = self._installed()
         wanted = {spec.id: spec for spec in specs_of(self._config)}
         for process_id, kind in installed.items():
@@ -77,6 +77,14 @@ class LaunchdCluster:
                 faults.append(str(error))
         if faults:
             raise ServiceError("; ".join(faults))
+
+    def install_helper(self) -> bool:
+        """Have the program that acts for root there; False when it was. Raises `ServiceError`."""
+        return root_access.install(self._runner, self._helper, self._as_root)
+
+    def remove_helper(self) -> bool:
+        """Have nothing left of it, nor of its services; False when there was none. Raises `ServiceError`."""
+        return root_access.uninstall(self._runner, self._helper)
 
     def _as_root(self, text: str) -> Ended:
         """sudo asks at the terminal for the password, where there is one."""

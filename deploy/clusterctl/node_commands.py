@@ -16,8 +16,9 @@ from clusterctl import configfile, host_keys, operations, output
 from clusterctl.edits import remove_worker
 from clusterctl.node_edits import add_node, remove_node
 from clusterctl.node_facts import NodeFacts, refusal
+from clusterctl.node_helper import install_helper, remove_helper
 from clusterctl.node_lock import Held, held_there
-from clusterctl.nodes import Node, alone_with, installed_version, target_of
+from clusterctl.nodes import FOLLOW_S, Node, alone_with, installed_version, target_of
 from clusterctl.operations import OperationError, RefusedError
 from clusterctl.options import config_option, json_option, places, reported, taught
 from clusterctl.runner import RunnerTimeoutError
@@ -50,6 +51,7 @@ def node() -> None:
     epilog=taught(
         "clusterctl node add studio-2.local --wheelhouse wheels",
         "clusterctl node add 10.0.0.6 --name studio-3 --user fleet --fingerprint SHA256:…",
+        "clusterctl node add studio-4.local --supervisor launchd --ask-sudo",
         refused="another node has the name, the key is not the one, or the machine is not fit",
         also=[_UNREACHABLE],
     )
@@ -68,6 +70,12 @@ def node() -> None:
     help="Made by scripts/wheelhouse.  [default: wheelhouse in STUDIOFLEET_HOME]",
 )
 @click.option("--python", default="", help="The path of a Python there.  [default: found]")
+@click.option(
+    "--supervisor",
+    type=click.Choice(["process", "launchd"]),
+    help="Who starts workers there again.  [default: process, our own supervisor]",
+)
+@click.option("--ask-sudo", is_flag=True, help="Let sudo there ask for its password: launchd, once.")
 @click.option("--fingerprint", help="Of its host key: pin it without a question, or refuse another.")
 @config_option
 @reported
@@ -77,6 +85,7 @@ def add(
     wheels: Path | None,
     python: str,
     fingerprint: str | None,
+    ask_sudo: bool,
     **given: Any,
 ) -> None:
     """Take in another machine: pin its host key, and install Studiofleet there.
@@ -94,6 +103,8 @@ def add(
         facts = machine.facts(python)
         output.say(f"{config.name}: {facts.words}")
         changed = _install(machine, facts, wheelhouse, read_config(path))
+        if config.supervisor == "launchd":
+            install_helper(machine, wheelhouse.version, ask_sudo=ask_sudo)
         changed |= configfile.change_config(path, lambda text: add_node(text, entry))
     if changed:
         click.echo(f"{config.name} is added, with Studiofleet {wheelhouse.version} in {config.prefix}")
@@ -270,9 +281,11 @@ def _clear(machine: Node, workers: list[str], *, purge_models: bool) -> None:
         machine.clear(keep_models=not purge_models)
         return
     with held_there(Held(machine, facts.current), _PATIENCE_S):
-        ended = machine.clusterctl(facts.current, ["down"])
+        ended = machine.clusterctl(facts.current, ["down"], FOLLOW_S)
         if ended.code != 0:
             raise OperationError(f"{machine.name}: clusterctl down failed: {ended.words}")
+        if machine.config.supervisor == "launchd":
+            remove_helper(machine, facts.current)
         machine.clear(keep_models=not purge_models)
 
 

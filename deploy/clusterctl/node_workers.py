@@ -13,7 +13,7 @@ import tomlkit
 
 from clusterctl.journal import Operation
 from clusterctl.model_sizes import ENGINES
-from clusterctl.nodes import Node, installed_version
+from clusterctl.nodes import FOLLOW_S, Node, installed_version
 from clusterctl.operations import OperationError, RefusedError, Say
 from clusterctl.options import Exit
 from clusterctl.runner import Ended, RunnerTimeoutError
@@ -47,6 +47,8 @@ class Witness(msgspec.Struct, frozen=True):
 
     id: str
     state: str
+    restarts: int | None = None
+    last_exit: int | None = None
     last_error: str | None = None
     last_log: tuple[str, ...] = ()
 
@@ -81,8 +83,10 @@ def node_config(config: ClusterConfig, node: str) -> str:
     residency = msgspec.to_builtins(config.residency)
     if (budget := config.node_named(node).memory_budget_mb) is not None:
         residency["memory_budget_mb"] = budget
+    supervisor = config.node_named(node).supervisor
     document: dict[str, Any] = {
         "version": 1,
+        **({} if supervisor == "process" else {"supervisor": supervisor}),
         "heartbeat": msgspec.to_builtins(config.heartbeat),
         "residency": {key: value for key, value in residency.items() if value is not None},
         "log": msgspec.to_builtins(config.log),
@@ -110,7 +114,7 @@ def follow(node: Node, version: str, config: ClusterConfig) -> None:
     text = node_config(config, node.name).encode()
     _must(node, node.runner.run(["/bin/sh", "-c", _PUT, "sh", str(node.config_file)], stdin=text), "its file")
     command = "up" if config.workers_on(node.name) else "down"
-    _must(node, node.clusterctl(version, [command]), f"clusterctl {command}")
+    _must(node, node.clusterctl(version, [command], FOLLOW_S), f"clusterctl {command}")
 
 
 def refuse_unfit(

@@ -18,6 +18,8 @@ from protocol.locks import locked
 
 _FACTS_S = 30.0
 _INSTALL_S = 1800.0
+FOLLOW_S = 600.0
+"""For `up` and `down` there: launchd gives a worker up to 300 s to finish, and they wait for it."""
 _LOADER = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'node_side', 'exec'))"
 _CLEAR = r"""
 set -e
@@ -75,6 +77,13 @@ class Node:
 
     def clusterctl(self, version: str, arguments: Sequence[str], limit_s: float = 120.0) -> Ended:
         """Run the machine's own clusterctl, of an installed version."""
+        return self.runner.run(self._clusterctl(version, arguments), limit_s=limit_s)
+
+    def clusterctl_at_terminal(self, version: str, arguments: Sequence[str]) -> int:
+        """The same at this terminal, where it can ask for a password; its exit code."""
+        return self.runner.at_terminal(self._clusterctl(version, arguments))
+
+    def _clusterctl(self, version: str, arguments: Sequence[str]) -> list[str]:
         environ = {
             "HOME": self.prefix / "home",
             "STUDIOFLEET_HOME": self.prefix / "state",
@@ -82,7 +91,7 @@ class Node:
         }
         command = [str(self.prefix / "versions" / version / "bin" / "python"), "-P", "-m", "clusterctl.cli"]
         words = [f"{key}={value}" for key, value in environ.items()]
-        return self.runner.run(["/usr/bin/env", *words, *command, *arguments], limit_s=limit_s)
+        return ["/usr/bin/env", *words, *command, *arguments]
 
     def clear(self, *, keep_models: bool) -> None:
         """Remove everything of ours that no process uses any more. Raises `OperationError`."""

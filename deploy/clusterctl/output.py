@@ -17,7 +17,7 @@ from clusterctl.logs import Entry
 from clusterctl.memory_fit import size
 from clusterctl.model_store import StoredModel
 from clusterctl.progress import SERVES
-from clusterctl.status import AWAY, ClusterStatus, WorkerStatus
+from clusterctl.status import AWAY, ClusterStatus, ProcessStatus, WorkerStatus
 from protocol.addresses import LOCAL
 from protocol.config import ClusterConfig
 from protocol.states import WorkerState
@@ -174,7 +174,7 @@ def _remarks(status: ClusterStatus) -> list[str]:
             past = "the last error was: " if process.state in SERVES else ""
             lines.append(f"{process.id}: {past}{process.last_error}")
         if process.state == WorkerState.PARKED:
-            lines.append(f"{process.id} is parked; when that is repaired: clusterctl restart {process.id}")
+            lines.append(f"{process.id} is parked; when that is repaired: {_restart_line(process)}")
             lines += [f"  {line}" for line in process.last_log]
     waiting = [f"{queue.model}: {queue.waiting}" for queue in status.queues if queue.waiting]
     if waiting:
@@ -206,6 +206,11 @@ def _cell(cell: object) -> Text:
 
 def _of(count: int | None, limit: int | None) -> str:
     return "-" if count is None else f"{count}/{'-' if limit is None else limit}"
+
+
+def _restart_line(process: ProcessStatus) -> str:
+    node = process.node if isinstance(process, WorkerStatus) else LOCAL
+    return f"clusterctl {'' if node == LOCAL else f'node run {node} '}restart {process.id}"
 
 
 def _away_line(worker: WorkerStatus) -> str:

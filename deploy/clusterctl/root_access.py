@@ -61,6 +61,8 @@ def install(runner: Runner, helper: RootHelper, as_root: Callable[[str], Ended])
     """
     if is_ready(runner, helper):
         return False
+    if run(runner, "launchctl", "version").code == NOT_FOUND:
+        raise ServiceRefusedError('there is no launchd on this machine; write supervisor = "process"')
     ended = as_root(helper.installer)
     if is_ready(runner, helper):
         return True
@@ -68,17 +70,18 @@ def install(runner: Runner, helper: RootHelper, as_root: Callable[[str], Ended])
         raise ServiceError(f"sudo does not let {helper.user} run {helper.path}; see {helper.sudoers}")
     raise ServiceRefusedError(
         f"{helper.path} was not installed: {ended.words}. It takes a person whom sudo lets act as root, once,"
-        " at a terminal: clusterctl up; for a node: clusterctl node add"
+        " at a terminal: clusterctl up; for a node: clusterctl node add … --ask-sudo"
     )
 
 
-def uninstall(runner: Runner, helper: RootHelper) -> None:
-    """Have nothing left of it, nor of its services. Raises `ServiceError`."""
+def uninstall(runner: Runner, helper: RootHelper) -> bool:
+    """Have nothing left of it, nor of its services; False when there was nothing. Raises `ServiceError`."""
     if not is_there(runner, helper):
-        return
+        return False
     ended = run(runner, *SUDO, str(helper.path), "uninstall")
     if is_there(runner, helper):
         raise ServiceError(
             f"{helper.path} is not removed: {ended.words}; as root, run: {helper.path} uninstall; rm -f"
             f" {helper.sudoers}"
         )
+    return True

@@ -129,6 +129,12 @@ class SshRunner(Runner):
         words = ["ssh", *self._options(), "-T", *target.arguments(), "--", target.login]
         return [*words, self._remote(argv)]
 
+    def at_terminal(self, argv: Sequence[str]) -> int:
+        """Run it at the terminal of this process, where it can ask a person; its exit code."""
+        target = self._target
+        words = ["ssh", *self._options(), "-t", *target.arguments(), "--", target.login]
+        return subprocess.run([*words, self._remote(argv)], check=False).returncode
+
     def script(self, text: str, *arguments: str, limit_s: float = LIMIT_S) -> Ended:
         """Run the text as a shell script, which no process list shows."""
         return self.run(["/bin/sh", "-s", "--", *arguments], stdin=text.encode(), limit_s=limit_s)

@@ -21,13 +21,14 @@ for word in "$@"; do
     while [ "$word" = "$(cat {prefix}/hold 2>/dev/null)" ]; do touch {prefix}/holding; sleep 0.05; done
 done
 export PYTHONPATH={root}:{root}/deploy OPENBLAS_NUM_THREADS=1
-exec {python} "$@"
+{more}exec {python} "$@"
 """
 """A command of whose words one stands in the file `hold` waits until that is gone."""
 
 
 @contextlib.contextmanager
-def installed(name: str, folder: Path) -> Iterator[Machine]:
+def installed(name: str, folder: Path, version: str = VERSION, more: str = "") -> Iterator[Machine]:
+    """`more` are lines of sh that come before each Python there."""
     with machine(name, folder) as it:
         prefix = prefix_of(it)
         for each in node_side._FOLDERS:
@@ -35,18 +36,19 @@ def installed(name: str, folder: Path) -> Iterator[Machine]:
         (prefix / "etc" / "studiofleet-node").touch()
         for link, target in node_side._LINKS:
             (prefix / "state" / link).symlink_to(target)
-        python = prefix / "versions" / VERSION / "bin" / "python"
+        python = prefix / "versions" / version / "bin" / "python"
         python.parent.mkdir(parents=True)
-        python.write_text(_PYTHON.format(prefix=prefix, root=ROOT, python=sys.executable))
+        python.write_text(_PYTHON.format(prefix=prefix, root=ROOT, python=sys.executable, more=more))
         python.chmod(0o755)
-        (prefix / "current").symlink_to(f"versions/{VERSION}")
+        (prefix / "current").symlink_to(f"versions/{version}")
         try:
             yield it
         finally:
             environ = {**os.environ, "STUDIOFLEET_HOME": str(prefix / "state")}
             (prefix / "hold").unlink(missing_ok=True)
-            command = [str(python), "-P", "-m", "clusterctl.cli", "down"]
-            subprocess.run(command, env=environ, capture_output=True, timeout=100, check=False)
+            if python.exists():
+                command = [str(python), "-P", "-m", "clusterctl.cli", "down"]
+                subprocess.run(command, env=environ, capture_output=True, timeout=100, check=False)
 
 
 def prefix_of(it: Machine) -> Path:

@@ -19,16 +19,37 @@ from clusterctl.runner import LIMIT_S, Ended, LocalRunner
 from tests.fleet import fakelaunchd
 from tests.integration.cluster import wait_for
 
+ON_A_MAC = """
+import os, sys
+from pathlib import Path
+os.geteuid = lambda: 501
+import clusterctl.cli, clusterctl.launchd_cluster, clusterctl.root_access, clusterctl.root_helper
+mac = Path(sys.argv.pop(1))
+clusterctl.root_helper.DAEMONS = mac / "LaunchDaemons"
+clusterctl.root_helper.HELPERS = mac / "Helpers"
+clusterctl.root_helper.SUDOERS = mac / "sudoers.d"
+clusterctl.root_helper.PATH = f"{mac}:/usr/bin:/bin:/usr/sbin:/sbin"
+clusterctl.root_access.owner_of = lambda home: "nobody"
+clusterctl.launchd_cluster.THROTTLE_S = dict.fromkeys(clusterctl.launchd_cluster.THROTTLE_S, 1)
+clusterctl.cli.main()
+"""
+"""Runs clusterctl on the Mac of the folder that is its first argument, as a user who is not root."""
 SUDO = """#!/bin/sh
+asks=$(dirname "$0")/password
 while :; do
     case $1 in
-        -n) shift ;;
+        -n) shift; asks=/nowhere ;;
         -p) shift 2 ;;
         *) break ;;
     esac
 done
+if [ -e "$asks" ]; then
+    read -r word 2>/dev/null </dev/tty
+    [ "$word" = "$(cat "$asks")" ] || { echo 'a password is required' >&2; exit 1; }
+fi
 BY_SUDO=yes exec "$@"
 """
+"""Asks at the terminal for what is in the file `password`, if there is one."""
 PLUTIL = """#!/bin/sh
 [ "$1" = -lint ] && [ "$(tail -n 1 "$3")" = '</plist>' ]
 """

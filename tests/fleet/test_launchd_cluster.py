@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from protocol.locks import locked
-from tests.fleet.mac import Mac, a_mac
+from tests.fleet.mac import ON_A_MAC, Mac, a_mac
 from tests.fleet.mac_shaped import TOOLS
 from tests.integration import operating as operators
 from tests.integration.cluster import wait_for
@@ -28,20 +28,6 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[2]
-ON_A_MAC = """
-import os, sys
-from pathlib import Path
-os.geteuid = lambda: 501
-import clusterctl.cli, clusterctl.launchd_cluster, clusterctl.root_access, clusterctl.root_helper
-mac = Path(sys.argv.pop(1))
-clusterctl.root_helper.DAEMONS = mac / "LaunchDaemons"
-clusterctl.root_helper.HELPERS = mac / "Helpers"
-clusterctl.root_helper.SUDOERS = mac / "sudoers.d"
-clusterctl.root_helper.PATH = f"{mac}:/usr/bin:/bin:/usr/sbin:/sbin"
-clusterctl.root_access.owner_of = lambda home: "nobody"
-clusterctl.launchd_cluster.THROTTLE_S = dict.fromkeys(clusterctl.launchd_cluster.THROTTLE_S, 1)
-clusterctl.cli.main()
-"""
 
 
 @pytest.fixture
