@@ -274,6 +274,7 @@ def test_a_lost_machine_is_forgotten_with_its_workers(operator: Operator):
         file.write('\n[[workers]]\nid = "far-9"\nmodel = "m"\nengine = "fake"\nnode = "studio-9"\n')
     operator.run("worker-key", "allow", "far-9", "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7")
     assert "nothing listens at that port" in operator.run("remove-worker", "far-9", code=6)
+    assert "far-9: studio-9 (127.0.0.1): nothing listens at that port" in operator.run("status")
     assert operator.run("node", "remove", "studio-9", "--forget") == "studio-9 is removed\n"
     text = operator.home.config.read_text()
     assert "far-9" not in text
