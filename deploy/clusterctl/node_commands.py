@@ -104,7 +104,7 @@ def add(
         output.say(f"{config.name}: {facts.words}")
         changed = _install(machine, facts, wheelhouse, read_config(path))
         if config.supervisor == "launchd":
-            install_helper(machine, wheelhouse.version, ask_sudo=ask_sudo)
+            changed |= install_helper(machine, wheelhouse.version, ask_sudo=ask_sudo)
         changed |= configfile.change_config(path, lambda text: add_node(text, entry))
     if changed:
         click.echo(f"{config.name} is added, with Studiofleet {wheelhouse.version} in {config.prefix}")

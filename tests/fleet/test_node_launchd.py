@@ -141,6 +141,8 @@ def test_a_node_lives_under_its_launchd_and_leaves_nothing(
     helper, line = of_root(mac)
     assert helper == line
     assert "unchanged" in operator.run(*add)
+    (Path(mac.helper.helpers) / helper).unlink()
+    assert "studio-2 is added" in typed_at_a_terminal(operator, [*add, "--ask-sudo"], PASSWORD)
 
     on_it = ["--host", "studio-2", "--model", "fake-model"]
     operator.run("add-worker", *on_it, "--engine", "fake", "--id", "far-1", "--wait", limit_s=120)
@@ -151,6 +153,7 @@ def test_a_node_lives_under_its_launchd_and_leaves_nothing(
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: operator.worker("far-1")["pid"] not in (pid, None), "launchd to start it again")
     operator.wait_state("far-1", "ready")
+    assert "unchanged: everything runs as configured" in operator.run("plan")
     operator.run("drain", "far-1")
     assert operator.worker("far-1")["state"] == "draining"
     operator.run("undrain", "far-1")
