@@ -192,11 +192,14 @@ def act(home: Home, gateway_id: str, path: str, body: Mapping[str, Any] | None =
     _post(home, gateway_id, f"/admin/{path}", body or {}, _ACTION_TIMEOUT_S)
 
 
-def ask_model(home: Home, gateway_id: str, model: str, timeout_s: float) -> Answered:
-    """One token of the model, generated for this question. Raises `ActionError` and `KeyFileError`."""
+def ask_model(home: Home, gateway_id: str, model: str, timeout_s: float, *, only: str = "") -> Answered:
+    """One token of the model, generated for this question, by the worker `only` where one is named.
+
+    Raises `ActionError` and `KeyFileError`.
+    """
     question = {"role": "user", "content": "Say hello."}
     body = {"model": model, "max_tokens": 1, "temperature": 0, "messages": [question]}
-    headers, text = _post(home, gateway_id, "/v1/chat/completions", body, timeout_s)
+    headers, text = _post(home, gateway_id, "/v1/chat/completions", body, timeout_s, only)
     try:
         answer = msgspec.json.decode(text, type=_Chat).choices[0].message.content
     except (msgspec.MsgspecError, IndexError) as error:
@@ -210,11 +213,13 @@ def _post(
     path: str,
     body: Mapping[str, Any],
     timeout_s: float,
+    only: str = "",
 ) -> tuple[http.client.HTTPMessage, bytes]:
     connection = _connection(home, gateway_id, timeout_s)
     if connection is None:
         raise ActionError(f"the gateway {gateway_id} does not run; to start it: clusterctl up")
     headers = {"content-type": "application/json", "authorization": f"Bearer {read_admin_key(home)}"}
+    headers |= {"x-worker-id": only} if only else {}
     try:
         connection.request("POST", path, msgspec.json.encode(body), headers)
         response = connection.getresponse()

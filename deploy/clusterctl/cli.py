@@ -1,7 +1,7 @@
 """The commands of `clusterctl`: arguments in, exit code out.
 
-Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 5 partly done, 6 a
-machine cannot be reached, 130 interrupted.
+Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 4 rolled back, 5 partly
+done, 6 a machine cannot be reached, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from clusterctl import (
     operations,
     output,
     plan_commands,
+    upgrade_commands,
     wire_commands,
     worker_commands,
 )
@@ -176,6 +177,7 @@ def status(as_json: bool, config_file: Path | None) -> None:
 for command in (
     *worker_commands.ALL,
     *plan_commands.ALL,
+    *upgrade_commands.ALL,
     *commands.ALL,
     *wire_commands.ALL,
     keys,

@@ -15,10 +15,10 @@ import click
 from clusterctl import configfile, host_keys, operations, output
 from clusterctl.edits import remove_worker
 from clusterctl.node_edits import add_node, remove_node
-from clusterctl.node_facts import NodeFacts, refusal
+from clusterctl.node_facts import NodeFacts
 from clusterctl.node_helper import install_helper, remove_helper
 from clusterctl.node_lock import Held, held_there
-from clusterctl.nodes import FOLLOW_S, Node, alone_with, installed_version, target_of
+from clusterctl.nodes import FOLLOW_S, Node, alone_with, installed_version, place_version, target_of
 from clusterctl.operations import OperationError, RefusedError
 from clusterctl.options import config_option, json_option, places, reported, taught
 from clusterctl.runner import RunnerTimeoutError
@@ -126,12 +126,10 @@ def _install(machine: Node, facts: NodeFacts, wheelhouse: Wheelhouse, config: Cl
     if workers := config.workers_on(machine.name):
         raise RefusedError(
             f"{machine.name} runs {', '.join(w.id for w in workers)} with {facts.current or 'no version'};"
-            " to install another version there, remove them first: clusterctl remove-worker ID"
+            f" for another version there: clusterctl upgrade {machine.name}"
         )
-    if why := refusal(facts, machine.config.prefix, wheelhouse.python):
-        raise RefusedError(f"{machine.name}: {why}")
-    output.say(f"{machine.name}: {wheelhouse.version} is being installed")
-    machine.install(wheelhouse, facts.python_for(wheelhouse.python) or "")
+    place_version(machine, facts, wheelhouse, output.say)
+    machine.use(wheelhouse.version)
     return True
 
 

@@ -42,11 +42,6 @@ def install(prefix: Path, version: str, digest: str, packed: IO[bytes]) -> None:
         except BaseException:
             shutil.rmtree(fresh)
             raise
-    link = prefix / "current"
-    aside = prefix / ".current"
-    aside.unlink(missing_ok=True)
-    aside.symlink_to(f"versions/{version}")
-    os.replace(aside, link)
 
 
 def _unpack(packed: IO[bytes], folder: Path, digest: str) -> None:

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 
 from clusterctl import node_side
-from clusterctl.node_facts import ASK, FactsError, NodeFacts, read_facts
-from clusterctl.operations import OperationError, RefusedError
+from clusterctl.node_facts import ASK, FactsError, NodeFacts, read_facts, refusal
+from clusterctl.operations import OperationError, RefusedError, Say
 from clusterctl.runner import Ended
 from clusterctl.ssh import SshRunner, Target
 from clusterctl.wheelhouse import Wheelhouse
@@ -21,6 +21,16 @@ _INSTALL_S = 1800.0
 FOLLOW_S = 600.0
 """For `up` and `down` there: launchd gives a worker up to 300 s to finish, and they wait for it."""
 _LOADER = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'node_side', 'exec'))"
+_USE = """
+import os, sys
+os.chdir(sys.argv[1])
+try:
+    os.unlink(".current")
+except FileNotFoundError:
+    pass
+os.symlink("versions/" + sys.argv[2], ".current")
+os.replace(".current", "current")
+"""
 _CLEAR = r"""
 set -e
 cd "$1"
@@ -63,8 +73,8 @@ class Node:
         except FactsError as error:
             raise OperationError(f"{self.name}: {error} {ended.err.strip()[-200:]}") from error
 
-    def install(self, wheelhouse: Wheelhouse, python: str) -> None:
-        """Have that version there, and be the one that is used. Raises `OperationError`."""
+    def place(self, wheelhouse: Wheelhouse, python: str) -> None:
+        """Have that version there; what is used stays. Raises `OperationError`."""
         program = Path(node_side.__file__).read_bytes()
         words = (str(self.prefix), wheelhouse.version, wheelhouse.digest)
         ended = self.runner.run(
@@ -74,6 +84,13 @@ class Node:
         )
         if ended.code != 0:
             raise OperationError(f"{self.name}: the installation failed: {ended.words}")
+
+    def use(self, version: str) -> None:
+        """Have a version that is there be the one that is used; what runs stays. Raises `OperationError`."""
+        python = str(self.prefix / "versions" / version / "bin" / "python")
+        ended = self.runner.run([python, "-I", "-c", _USE, str(self.prefix), version])
+        if ended.code != 0:
+            raise OperationError(f"{self.name}: {version} cannot be used: {ended.words}")
 
     def clusterctl(self, version: str, arguments: Sequence[str], limit_s: float = 120.0) -> Ended:
         """Run the machine's own clusterctl, of an installed version."""
@@ -103,6 +120,14 @@ class Node:
 def alone_with(home: Home, name: str, patience_s: float) -> AbstractContextManager[None]:
     """One command at a time changes a node. Raises `LockHeldError`."""
     return locked(home.run / f"node-{name}.lock", patience_s)
+
+
+def place_version(node: Node, facts: NodeFacts, wheelhouse: Wheelhouse, say: Say) -> None:
+    """Have the version of the wheels there. Raises `RefusedError` if it cannot be, and `OperationError`."""
+    if why := refusal(facts, node.config.prefix, wheelhouse.python):
+        raise RefusedError(f"{node.name}: {why}")
+    say(f"{node.name}: {wheelhouse.version} is being installed")
+    node.place(wheelhouse, facts.python_for(wheelhouse.python) or "")
 
 
 def installed_version(node: Node) -> str:

@@ -42,6 +42,7 @@ class Exit(IntEnum):
     DONE = 0
     FAILED = 1
     REFUSED = 3
+    ROLLED_BACK = 4
     PARTLY = 5
     UNREACHABLE = 6
     INTERRUPTED = 130

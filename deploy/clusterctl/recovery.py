@@ -1,7 +1,8 @@
-"""Workers that were being added or removed when clusterctl was cut off: finished or undone, and told."""
+"""What was being added, removed or upgraded when clusterctl was cut off: finished or undone, and told."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from clusterctl import journal, node_workers, operations
@@ -12,6 +13,7 @@ from clusterctl.nodes import Node
 from clusterctl.operations import OperationError, Say
 from clusterctl.runner import RunnerTimeoutError
 from clusterctl.ssh import HostUnreachableError
+from clusterctl.upgrading import UPGRADE, Upgrading
 from clusterctl.wire_keys import forget_worker
 from protocol.addresses import LOCAL, Home
 from protocol.config import ClusterConfig, WorkerConfig
@@ -23,13 +25,13 @@ RESUMED, UNDONE = "resumed", "undone"
 _WORDS = {RESUMED: "it is finished now", UNDONE: "it is undone"}
 
 
-def recover(home: Home, path: Path, say: Say) -> None:
+def recover(home: Home, path: Path, say: Say, but: Collection[Entry] = ()) -> None:
     """Finish or undo what was cut off; what needs a machine that is away waits for the next time.
 
-    Raises `ConfigError` and `OSError`.
+    The command goes on by itself with what stands in `but`. Raises `ConfigError` and `OSError`.
     """
     for entry in journal.interrupted(home):
-        if entry.name not in (ADD, REMOVE):
+        if entry.name not in (ADD, REMOVE, UPGRADE) or entry in but:
             continue
         with journal.taken_up(home, entry) as operation:
             if operation is not None:
@@ -53,6 +55,8 @@ def _take_up(home: Home, path: Path, operation: Operation, say: Say) -> None:
 
 def _settle(home: Home, path: Path, operation: Operation, say: Say) -> str:
     entry, config = operation.entry, read_config(path)
+    if entry.name == UPGRADE:
+        return _undo_upgrade(home, path, _node(home, config, entry), operation, say)
     worker = next((known for known in config.workers if known.id == entry.subject["worker"]), None)
     if entry.name == ADD and worker is not None:
         operations.follow_config(home, path)  # it stands in the configuration when all else is done
@@ -66,6 +70,13 @@ def _settle(home: Home, path: Path, operation: Operation, say: Say) -> str:
             node_workers.withdraw(home, node, held.version, config, entry.subject["worker"])
         return UNDONE
     return _go_on_removing(home, path, node, worker, operation, say)
+
+
+def _undo_upgrade(home: Home, path: Path, node: Node | None, operation: Operation, say: Say) -> str:
+    if node is not None:
+        with changing(home, node, PATIENCE_S):
+            Upgrading(home, path, say).roll_back(node, operation)
+    return UNDONE
 
 
 def _go_on_removing(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +51,22 @@ def installed(name: str, folder: Path, version: str = VERSION, more: str = "") -
             if python.exists():
                 command = [str(python), "-P", "-m", "clusterctl.cli", "down"]
                 subprocess.run(command, env=environ, capture_output=True, timeout=100, check=False)
+
+
+def put_version(it: Machine, version: str, *, code: str = "") -> None:
+    """A version that tells its own name, as an environment without packages of its own.
+
+    `code` is a line of Python, run at the start of each process of that version.
+    """
+    folder = prefix_of(it) / "versions" / version
+    shutil.rmtree(folder, ignore_errors=True)
+    packages = folder / "lib" / f"python3.{sys.version_info[1]}" / "site-packages"
+    for each in (folder / "bin", packages):
+        each.mkdir(parents=True)
+    (folder / "pyvenv.cfg").write_text(f"home = {sys.base_prefix}/bin\n")
+    (folder / "bin" / "python").symlink_to(f"{sys.base_prefix}/bin/python3.{sys.version_info[1]}")
+    paths = [ROOT, ROOT / "deploy", sysconfig.get_path("purelib")]
+    (packages / "checkout.pth").write_text("\n".join([*map(str, paths), code, ""]))
 
 
 def prefix_of(it: Machine) -> Path:

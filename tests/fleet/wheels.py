@@ -16,6 +16,8 @@ import sysconfig
 import zipfile
 from pathlib import Path
 
+from protocol import __version__
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -26,23 +28,34 @@ def make_wheelhouse(folder: Path) -> Path:
     if importlib.util.find_spec("hatchling") is not None:
         pip.append("--no-build-isolation")  # what builds it is here: nothing has to be installed for that
     subprocess.run([*pip, "--no-deps", "--wheel-dir", str(folder), str(ROOT)], check=True)
-    _write_stand_in(folder)
+    _write_wheel(folder, "requirements_of_tests", "1", [_packages()])
     return folder
 
 
-def _write_stand_in(folder: Path) -> None:
-    name = "requirements_of_tests-1"
-    tag = f"cp3{sys.version_info[1]}-none-any"
+def make_light_wheelhouse(folder: Path) -> Path:
+    """One wheel, which stands for ours and all others: it has no more than the paths to this checkout."""
+    folder.mkdir()
+    _write_wheel(folder, "studiofleet", __version__, [str(ROOT), str(ROOT / "deploy"), _packages()])
+    return folder
+
+
+def _write_wheel(folder: Path, name: str, version: str, paths: list[str]) -> None:
+    """With those paths for Python, and nothing else."""
+    tag, info = f"cp3{sys.version_info[1]}-none-any", f"{name}-{version}.dist-info"
     files = {
-        "requirements_of_tests.pth": sysconfig.get_path("purelib") + "\n",
-        f"{name}.dist-info/METADATA": "Metadata-Version: 2.1\nName: requirements-of-tests\nVersion: 1\n",
-        f"{name}.dist-info/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n",
+        f"{name}.pth": "\n".join([*paths, ""]),
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n",
     }
     record = "".join(f"{path},{_hash(text)},{len(text.encode())}\n" for path, text in files.items())
-    files[f"{name}.dist-info/RECORD"] = record + f"{name}.dist-info/RECORD,,\n"
-    with zipfile.ZipFile(folder / f"{name}-{tag}.whl", "w") as wheel:
+    files[f"{info}/RECORD"] = record + f"{info}/RECORD,,\n"
+    with zipfile.ZipFile(folder / f"{name}-{version}-{tag}.whl", "w") as wheel:
         for path, text in files.items():
             wheel.writestr(path, text)
+
+
+def _packages() -> str:
+    return sysconfig.get_path("purelib")
 
 
 def _hash(text: str) -> str:
