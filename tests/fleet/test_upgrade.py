@@ -15,6 +15,7 @@ from clusterctl import journal
 from clusterctl.wheelhouse import read_wheelhouse
 from protocol import __version__
 from protocol.keys import read_admin_key
+from tests.faults.aftermath import total
 from tests.fleet.installed import join, prefix_of, put_version
 from tests.fleet.sshd import Machine, free_port, needs_sshd
 from tests.fleet.wheels import make_light_wheelhouse
@@ -116,6 +117,7 @@ def test_two_machines_get_another_version_and_no_request_is_lost(
         said = operator.run(*words, limit_s=300)
         load.wait_for_answers(20)
     assert load.outcomes.keys() == {"ok"}, load.outcomes
+    assert total(operator.home, "studiofleet_takeovers_total") == 0  # each ended with nothing in hand
     assert said.endswith("studio-3: done\nstudio-2: done\n")
     assert re.findall(r"(w-\d) answers: ", said) == ["w-3", "w-1", "w-2"]
     assert versions(operator) == dict.fromkeys(NODES, new)
