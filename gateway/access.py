@@ -52,6 +52,11 @@ class AdminKey:
             message = "this is not the admin key of this gateway; it stands in keys/admin.key"
             raise ClusterError(ErrorCode.FORBIDDEN, message, reason="wrong_admin_key")
 
+    def check_reader(self, headers: Headers, peer: str) -> None:
+        """Raises `ClusterError` unless the request brings the key; without one, this machine may read."""
+        if self._key or not is_loopback(peer):
+            self.check(headers)
+
 
 class Access:
     """Owns the API keys that are in force."""
@@ -91,7 +96,8 @@ class Access:
     def _needs_key(self, path: str, peer: str) -> bool:
         if path == "/metrics":
             return self._metrics == "key" or (self._metrics == "local" and not is_loopback(peer))
-        return path not in _PUBLIC and not path.startswith("/admin")  # which asks for a key by itself
+        # The operator's paths ask for a key by themselves, and the dashboard's files tell nothing.
+        return path not in _PUBLIC and not path.startswith(("/admin", "/dashboard"))
 
 
 def terms(headers: Headers, caller: ApiKey) -> Terms:

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from gateway.access import AdminKey
 from gateway.body import Intake
 from gateway.cluster import Cluster
+from gateway.dashboard.feed import Feed
 from gateway.flight import Sent
 from gateway.registry import WorkerView
 from protocol.config import LimitsConfig
@@ -46,6 +47,7 @@ class Admin:
         self._cluster = cluster
         self._intake = Intake(msgspec.structs.replace(limits, max_body_bytes=_MAX_BODY_BYTES))
         self._key = key
+        self.feed = Feed(cluster, key)
         self._reload = reload
 
     async def drain(self, request: Request) -> Response:
@@ -114,9 +116,10 @@ def _accepted(worker: WorkerView, **more: Any) -> Response:
 
 
 def routes(admin: Admin) -> list[Route]:
-    """Beside the reading `GET /admin/state`."""
+    """Beside `GET /admin/state` and `GET /admin/requests/ID`, which `gateway.routes` has."""
     return [
         Route("/admin/workers/{worker}/drain", admin.drain, methods=["POST"]),
         Route("/admin/workers/{worker}/undrain", admin.undrain, methods=["POST"]),
         Route("/admin/reload", admin.reload, methods=["POST"]),
+        Route("/admin/feed", admin.feed, methods=["GET"]),
     ]

@@ -11,6 +11,8 @@ from gateway import admin, listings, tokens
 from gateway.access import Access
 from gateway.admin import Admin
 from gateway.cluster import Cluster
+from gateway.dashboard import page
+from gateway.dashboard.page import Page
 from gateway.dialects.anthropic_answer import Messages
 from gateway.dialects.base import Dialect
 from gateway.dialects.ollama import parse_chat, parse_generate
@@ -35,7 +37,7 @@ def make_app(
     connections: Callable[[], int],
 ) -> ASGIApp:
     """`desk.limits` are those that hold here, `connections` tells how many are open at the moment."""
-    paths = client_paths(cluster, config, desk) + admin.routes(actions)
+    paths = client_paths(cluster, config, desk) + admin.routes(actions) + page.routes(Page())
     router = Router(paths, redirect_slashes=False, default=_unknown_url)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

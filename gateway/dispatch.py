@@ -181,7 +181,7 @@ class Dispatcher:
                 self.flights.take_out(flight.request_id)
                 flight.life.finished(now, worker, message)
                 self.waiting.settle(flight, message.usage)
-                self._registry.served(worker.connection, now - flight.sent_at, now)
+                self._registry.served(worker.connection, now - flight.sent_at, now, message.timings)
                 self.breakers.succeeded(worker, now)
                 flight.outlet.finished(worker, message)
             case Failed():

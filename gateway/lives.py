@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -88,6 +89,15 @@ class Lives:
             life
             for known, life in self._lives.items()
             if known == request_id or known.startswith(f"{request_id}.")
+        ]
+
+    def failures(self, most: int, now: float) -> list[dict[str, Any]]:
+        """The last requests that failed, the newest first."""
+        ends = ((life, life.events[-1]) for life in reversed(self._lives.values()) if life.events)
+        failed = ((life, end) for life, end in ends if end.what == "failed")
+        return [
+            {"id": life.request_id, "model": life.model, "age_s": round(now - end.at)} | end.facts
+            for life, end in itertools.islice(failed, most)
         ]
 
 

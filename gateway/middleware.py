@@ -23,8 +23,11 @@ from protocol.errors import ClusterError, ErrorCode
 
 logger = logging.getLogger(__name__)
 
-_WATCHED = ("/health", "/metrics", "/admin/state")
+_WATCHED = ("/health", "/metrics", "/admin/state", "/admin/feed", "/dashboard")
 """What the operator looks at, often, and also when there is no room for clients."""
+
+_OPERATORS = ("/admin", "/dashboard")
+"""No page of another site may read these."""
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _RETRY = re.compile(r"[1-9][0-9]{0,3}")
@@ -127,7 +130,7 @@ class Entrance:
         began = time.monotonic()
         asked = scope["path"]
         scope["path"] = path = plain_path(asked)
-        extra = [] if path.startswith("/admin") else _CORS
+        extra = [] if path.startswith(_OPERATORS) else _CORS
         reply = Reply(send, request_id(scope["headers"]), extra, scope["state"]["line"], shape_of(path))
         scope["state"] = {"reply": reply}
         try:

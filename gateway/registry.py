@@ -15,7 +15,7 @@ from gateway.strangers import Strangers
 from protocol.config import HeartbeatConfig
 from protocol.messages import PROTOCOL_VERSION, Heartbeat, Hello
 from protocol.states import WorkerState
-from protocol.values import Capacity, Load, ModelCard
+from protocol.values import Capacity, Load, ModelCard, Timings
 
 FIRST_SERVICE_S = 10.0
 """How long a request is assumed to take until one was measured."""
@@ -64,6 +64,8 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     """It rejected, and is left alone until then."""
     measured_s: float | None = None
     """Moving average of what its requests took; None until one was served."""
+    first_token_s: float | None = None
+    """Moving average of how long it had requests before their first token; None until one was served."""
     rejected: int = 0
     restarts: int = 0
     """Processes of it after the first that was seen."""
@@ -176,6 +178,7 @@ class Registry:
             load=known.load if known is not None and known.connection else Load(),
             unconfirmed=known.unconfirmed if known is not None and known.connection else 0,
             measured_s=known.measured_s if known is not None and same else None,
+            first_token_s=known.first_token_s if known is not None and same else None,
             rejected=known.rejected if known is not None else 0,
             restarts=known.restarts + (not same) if known is not None else 0,
             last_error=known.last_error if known is not None else "",
@@ -244,14 +247,18 @@ class Registry:
     def pause(self, connection: bytes, until: float) -> None:
         self._update(connection, paused_until=until)
 
-    def served(self, connection: bytes, seconds: float, now: float) -> None:
-        """A request is complete after so long: the worker may be asked again at once."""
+    def served(self, connection: bytes, seconds: float, now: float, inside: Timings) -> None:
+        """A request is complete after so long, `inside` of it there: the worker may be asked again now."""
         view = self.at(connection)
         if view is None:
             return
-        old = seconds if view.measured_s is None else view.measured_s
-        average = old + _EWMA * (seconds - old)
-        self._update(connection, measured_s=max(0.001, average), paused_until=0.0, used_at=now)
+        self._update(
+            connection,
+            measured_s=max(0.001, _averaged(view.measured_s, seconds)),
+            first_token_s=_averaged(view.first_token_s, inside.queued_s + inside.prefill_s),
+            paused_until=0.0,
+            used_at=now,
+        )
 
     def failed(self, connection: bytes, error: str) -> None:
         self._update(connection, last_error=error, paused_until=0.0)
@@ -307,3 +314,8 @@ class Registry:
         view = self.at(connection)
         if view is not None:
             self._workers[view.worker_id] = _replace(view, **changes)
+
+
+def _averaged(before: float | None, value: float) -> float:
+    """The moving average with one value more."""
+    return value if before is None else before + _EWMA * (value - before)

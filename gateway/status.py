@@ -53,11 +53,13 @@ def _seen(view: WorkerView, breaker: BreakerState, now: float) -> dict[str, Any]
         "on_demand": view.capacity.on_demand,
         "memory_mb": view.capacity.memory_mb,
         "resident_mb": view.resident_mb,
+        "decode_tokens_per_s": round(view.decode_tokens_per_s, 1),
+        "first_token_s": None if view.first_token_s is None else round(view.first_token_s, 3),
         "state_age_s": round(max(0.0, now - view.state_since), 3),
         "rejected": view.rejected,
         "breaker": breaker,
         "last_error": view.last_error,
-        "restarts": None,
+        "restarts": view.restarts,
         "heartbeat_age_s": round(max(0.0, now - view.heartbeat_at), 3),
     }
 
@@ -85,6 +87,8 @@ def _unseen(config: WorkerConfig) -> dict[str, Any]:
         "on_demand": config.residency == "on_demand",
         "memory_mb": config.memory_mb,
         "resident_mb": 0,
+        "decode_tokens_per_s": 0.0,
+        "first_token_s": None,
         "state_age_s": None,
         "rejected": 0,
         "breaker": BreakerState.CLOSED,

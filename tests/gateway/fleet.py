@@ -28,7 +28,7 @@ from protocol.messages import (
     Rejected,
     Started,
 )
-from protocol.values import Capacity, Load, ModelCard, SamplingParams, Usage
+from protocol.values import Capacity, Load, ModelCard, SamplingParams, Timings, Usage
 
 M = TypeVar("M", bound=Message)
 
@@ -186,7 +186,9 @@ class Fleet:
         delta = Delta(request_id=request.request_id, attempt=chosen, text=text, token_ids=token_ids)
         self.receive(connection, Deltas(deltas=(delta,)))
 
-    def finish(self, connection: bytes, request_id: str | None = None) -> None:
+    def finish(
+        self, connection: bytes, request_id: str | None = None, timings: Timings | None = None
+    ) -> None:
         request = self.last(connection)
         self.receive(
             connection,
@@ -196,6 +198,7 @@ class Fleet:
                 finish_reason="stop",
                 usage=Usage(),
                 load=Load(),
+                timings=timings or Timings(),
             ),
         )
 

@@ -87,7 +87,8 @@ def test_what_is_taken_counts_at_once():
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/health", "/health/ready", "/version", "/admin/state", "/api/version"]
+    "path",
+    ["/", "/health", "/health/ready", "/version", "/admin/state", "/api/version", "/dashboard/main.js"],
 )
 def test_what_tells_nothing_asks_for_no_key(path):
     assert caller(access(keyless=False), path=path) == ANYBODY

@@ -102,3 +102,14 @@ def test_the_oldest_are_forgotten_and_a_life_is_bounded_but_for_its_end():
     first.end(2.0, "failed", code="worker_lost")
     assert len(first.told()["events"]) == 101
     assert first.told()["events"][-1]["what"] == "failed"
+
+
+def test_the_last_requests_that_failed_are_told_the_newest_first_and_nothing_of_others():
+    lives = Lives()
+    for number, end in enumerate(("failed", "finished", "failed", "failed")):
+        lives.begin(str(number), "m", 0.0).end(float(number), end, code="worker_lost")
+    lives.begin("under way", "m", 0.0)
+    assert lives.failures(2, 10.0) == [
+        {"id": "3", "model": "m", "age_s": 7, "code": "worker_lost"},
+        {"id": "2", "model": "m", "age_s": 8, "code": "worker_lost"},
+    ]

@@ -12,6 +12,7 @@ from protocol.api_keys import ApiKey, now
 from protocol.config import ModelConfig, QueueConfig, WorkerConfig
 from protocol.errors import ClusterError, ErrorCode
 from protocol.messages import Abort, Goodbye, Heartbeat, Ping, Tokenize, Unknown, Welcome, WhoAreYou
+from protocol.values import Timings
 from tests.gateway.fleet import Fleet, hello
 
 
@@ -120,6 +121,21 @@ def shown_workers(fleet):
         lambda view: fleet.dispatcher.breakers.state(view, fleet.now),
         fleet.now,
     )
+
+
+def test_speed_and_first_token_are_shown_once_they_are_known_and_are_the_process_own():
+    fleet = Fleet()
+    fleet.join("a")
+    assert [worker["first_token_s"] for worker in shown_workers(fleet)] == [None]
+    fleet.ask("r")
+    fleet.start(b"a")
+    fleet.finish(b"a", timings=Timings(queued_s=0.25, prefill_s=0.5, decode_s=9.0))
+    fleet.receive(b"a", Heartbeat(state="ready", decode_tokens_per_s=31.04))
+    (shown,) = shown_workers(fleet)
+    assert (shown["first_token_s"], shown["decode_tokens_per_s"], shown["restarts"]) == (0.75, 31.0, 0)
+    fleet.receive(b"b", hello("a", incarnation="2"))
+    (shown,) = shown_workers(fleet)
+    assert (shown["first_token_s"], shown["decode_tokens_per_s"], shown["restarts"]) == (None, 0.0, 1)
 
 
 def test_an_older_process_does_not_replace_a_newer_one():

@@ -188,8 +188,9 @@ def test_too_many_connections_are_refused_but_health_is_told():
     assert _enter(app, has_room=False, path="/health/live")[0]["status"] == 200
 
 
-def test_the_operators_pages_are_not_for_other_sites():
+@pytest.mark.parametrize("path", ["/admin/state", "/admin/feed", "/dashboard"])
+def test_the_operators_pages_are_not_for_other_sites(path: str):
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await scope["state"]["reply"].whole(200, [], b"")
 
-    assert b"access-control-allow-origin" not in dict(_enter(app, path="/admin/state")[0]["headers"])
+    assert b"access-control-allow-origin" not in dict(_enter(app, path=path)[0]["headers"])
