@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 
 from protocol.addresses import Home
+from protocol.keys import ensure_admin_key, read_admin_key
 
 PATIENCE_S = 30.0
 """Every wait ends as soon as its condition holds; this is when it gives up."""
@@ -102,6 +103,15 @@ class Cluster:
             return all(pair == (0, 0) for pair in counters)
 
         wait_for(idle, "all counters to be zero", patience_s)
+
+    def take_key(self, gateway_id: str = "gw-1") -> str:
+        """Make an admin key, and have the gateway ask for it from now on."""
+        ensure_admin_key(self.home)
+        self.signal(gateway_id, signal.SIGHUP)
+        key = read_admin_key(self.home)
+        url, headers = self.url(gateway_id) + "/admin/reload", {"authorization": f"Bearer {key}"}
+        wait_for(lambda: httpx.post(url, headers=headers).status_code == 200, "the key to be in force")
+        return key
 
     def signal(self, process_id: str, number: signal.Signals) -> None:
         self.processes[process_id].send_signal(number)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from clusterctl.admin import read_state
 from protocol.addresses import SUPERVISOR
-from protocol.keys import ensure_admin_key, read_admin_key
+from protocol.keys import read_admin_key
 from protocol.locks import locked
 from tests.integration.cluster import (
     PATIENCE_S,
@@ -51,11 +50,8 @@ class Operator:
 @pytest.fixture
 def operator() -> Iterator[Operator]:
     with running(CONFIG, "w-1") as cluster:
-        ensure_admin_key(cluster.home)
-        cluster.signal("gw-1", signal.SIGHUP)  # the key is read again
-        operator = Operator(cluster)
-        wait_for(lambda: operator.post("reload").status_code == 200, "the key to be in force")
-        yield operator
+        cluster.take_key()
+        yield Operator(cluster)
 
 
 def test_actions_take_the_key_and_the_state_does_not(operator):

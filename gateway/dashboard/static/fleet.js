@@ -8,9 +8,12 @@ const KINDS = { ready: "good", idle: "good", failed: "bad", stopped: "bad", park
 const rate = (value) => `${value.toFixed(1)} tokens/s`;
 const seconds = (value) => (value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(1)} s`);
 const megabytes = (value) => (value >= 1024 ? `${(value / 1024).toFixed(1)} GB` : `${value} MB`);
+// A worker that has nothing to do still says how fast it was.
+const speed = (worker) => (worker.running ? worker.decode_tokens_per_s : 0);
 const sum = (workers, read) => workers.reduce((total, each) => total + read(each), 0);
 
 export function show(state) {
+  byId("told").hidden = false;
   showTotals(state);
   follow(byId("gateways"), state.gateways, (each) => each.id, makeCard, showGateway);
   follow(byId("workers"), state.workers, (each) => each.id, makeWorker, showWorker);
@@ -30,7 +33,7 @@ function showTotals({ gateways, workers }) {
     ["Workers ready", `${ready} of ${workers.length}`],
     ["Running", `${sum(workers, (each) => each.running)}`],
     ["Waiting", `${sum(workers, (each) => each.waiting) + sum(gateways, (each) => each.queued)}`],
-    ["Speed", rate(sum(workers, (each) => each.decode_tokens_per_s))],
+    ["Speed", rate(sum(workers, speed))],
     ["Models in memory", megabytes(sum(workers, (each) => each.resident_mb))],
   ], "div");
 }
@@ -111,8 +114,8 @@ function showWorker(card, worker) {
   const most = worker.max_num_seqs || 1;
   Object.assign(card.load, { max: most, high: most * 0.8, optimum: 0, value: Math.min(worker.running, most) });
   facts(card.facts, workerFacts(worker));
-  card.speed.add(worker.decode_tokens_per_s);
-  card.first.add(worker.first_token_s ?? 0);
+  card.speed.add(speed(worker));
+  card.first.add(worker.first_token_s);
   say(card.error, worker.last_error ?? "");
   card.error.hidden = !worker.last_error;
   card.actions.hidden = !key();
@@ -132,8 +135,6 @@ function workerFacts(worker) {
     ["Rejected", `${worker.rejected}`],
     ["Breaker", worker.breaker],
     ["Heartbeat", worker.heartbeat_age_s === null ? "none" : `${seconds(worker.heartbeat_age_s)} ago`],
-    ["First token", worker.first_token_s === null ? "not measured" : seconds(worker.first_token_s)],
-    ["Speed", rate(worker.decode_tokens_per_s)],
   ];
 }
 
