@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.visitor import Visitor, visiting
-from tests.integration.cluster import Cluster, config_text, fake_worker, running, script
+from tests.integration.cluster import Cluster, config_text, fake_worker, running, script, wait_for
+from tests.integration.test_keys import keys
 from tests.pictures import png
 
 pytestmark = pytest.mark.integration
@@ -108,3 +110,21 @@ def test_a_refusal_is_told_in_the_gateways_words_and_the_question_stays(visitor:
     expect(page.get_by_label("Message")).to_have_value("hello")
     assert all("status of 400" in said for said in visitor.wrong)
     visitor.wrong.clear()
+
+
+def test_an_api_key_opens_the_playground_and_nothing_else(browser: Browser):
+    with running(config_text(fake_worker("w-1")), "w-1") as cluster:
+        cluster.take_key()
+        key = keys(cluster, "create", "alice")
+        models = f"{cluster.url()}/v1/models"
+        wait_for(lambda: httpx.get(models).status_code == 401, "the key to be in force")
+        with visiting(browser, cluster, key) as visitor:
+            page = visitor.page
+            visitor.open("playground")
+            say(page, script(tokens=["hello"]))
+            expect(page.locator("#answering")).to_have_text("Answered.")
+            page.get_by_role("link", name="Fleet").click()
+            expect(page.get_by_label("Admin key")).to_be_visible()
+            expect(page.locator("#told")).to_be_hidden()
+            assert all("status of 403" in said for said in visitor.wrong)
+            visitor.wrong.clear()
