@@ -47,6 +47,16 @@ def plain(address: str) -> Address:
     return found
 
 
+def meanings(address: Address) -> tuple[Address, ...]:
+    """An address, and the IPv4 address that a translator (NAT64) or a 6to4 relay makes of it."""
+    if isinstance(address, IPv6Address):
+        if address in _NAT64:
+            return address, IPv4Address(address.packed[-4:])
+        if address.sixtofour is not None:
+            return address, address.sixtofour
+    return (address,)
+
+
 def is_public(address: Address) -> bool:
     """Whether everybody on the internet means the same by it."""
     if isinstance(address, IPv6Address):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from urllib.parse import quote, urlsplit
 
-from gateway.media.addresses import Address, is_public, plain
+from gateway.media.addresses import Address, is_public, meanings, plain
 from gateway.media.refusal import PictureError
 from protocol.config import MediaConfig
 
@@ -98,9 +98,9 @@ class Policy:
         return found
 
     def _may_reach(self, address: Address) -> bool:
-        if any(address in network for network in self._allowed):
-            return True
-        return is_public(address) and not any(address in network for network in self._denied)
+        if any(meant in network for meant in meanings(address) for network in self._denied):
+            return False
+        return is_public(address) or any(address in network for network in self._allowed)
 
     def _check_host(self, host: str) -> None:
         allowed, denied = self._config.allow_hosts, self._config.deny_hosts

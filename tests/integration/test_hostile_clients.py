@@ -217,7 +217,8 @@ def test_clients_that_never_read_are_cut_off(cluster: Cluster, tokens: dict[str,
     readers = [connect(cluster.url(), receive_buffer=4096) for _ in range(3)]
     for reader in readers:
         reader.sendall(request(body))
-    wait_for(lambda: cluster.worker("w-1")["running"], "the requests to run")
+    for reader in readers:
+        assert reader.recv(1, socket.MSG_PEEK), "the answer began"
     cluster.wait_idle()
     wait_for(lambda: descriptors(cluster) <= before, "the descriptors to be closed")
     for reader in readers:
@@ -302,7 +303,7 @@ def test_an_answer_on_a_kept_connection_does_not_wait_for_acknowledgements(clust
             began = time.monotonic()
             assert client.post("/v1/chat/completions", json=TWO).status_code == 200
             taken.append(seconds(began))
-    assert sorted(taken)[len(taken) // 2] < 0.03
+    assert min(taken) < 0.03, "a delayed acknowledgement holds each of them for 40 ms, a busy machine some"
 
 
 # --- too many ---

@@ -123,6 +123,13 @@ def test_private_addresses_may_be_allowed_and_public_ones_denied():
         reached(["64:ff9b::8.8.8.8"], deny_addresses=("64:ff9b::/96",))
 
 
+@pytest.mark.parametrize("address", ["8.8.8.8", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "2002:808:808::1"])
+@pytest.mark.parametrize("allowed", [(), ("8.8.0.0/16", "2002::/16")])
+def test_a_denied_address_is_denied_in_all_its_spellings_whatever_is_allowed(address, allowed):
+    with pytest.raises(PictureError):
+        reached([address], deny_addresses=("8.8.8.0/24",), allow_private=allowed)
+
+
 @given(st.text(max_size=60) | st.from_regex(r"https://[^/]{0,40}(/.*)?"))
 def test_any_text_is_a_place_with_a_plain_host_or_refused(text):
     try:
