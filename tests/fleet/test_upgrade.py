@@ -83,11 +83,16 @@ def held_up(operator: Operator, worker_id: str) -> Iterator[None]:
         yield
 
 
-def cut_off(operator: Operator, *command: str, step: str) -> None:
-    """Kill an upgrade in one of its steps."""
+def cut_off(operator: Operator, *command: str, step: str, draining: str = "") -> None:
+    """Kill an upgrade in one of its steps, `draining`: once that worker is told to end."""
+
+    def is_there() -> bool:
+        at_it = not draining or operator.worker(draining).get("state") == "draining"
+        return at_it and step_of(operator) == step
+
     process = operator.begin(*command)
     try:
-        wait_for(lambda: step_of(operator) == step, f"it to come to {step}", patience_s=120)
+        wait_for(is_there, f"it to come to {step}", patience_s=120)
     finally:
         process.kill()
         process.communicate()
@@ -150,8 +155,7 @@ def test_one_that_was_killed_is_undone_by_another_command_and_finished_by_the_sa
     before, was = versions(operator), used(studios[0])
     upgrade = ("upgrade", "studio-2", "--version", LATER)
     with held_up(operator, "w-1"):
-        cut_off(operator, *upgrade, step="drain")
-        assert operator.wait_state("w-1", "draining")
+        cut_off(operator, *upgrade, step="drain", draining="w-1")
         assert "was interrupted in the step 'drain'; to go on: clusterctl upgrade" in operator.run("plan")
         said = operator.run("remove-worker", "nobody")
         assert re.search(r"upgrade \(node studio-2, .*\) of .* in the step 'drain'; it is undone", said)

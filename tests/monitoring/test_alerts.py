@@ -91,9 +91,10 @@ def _firing(url: str) -> set[str]:
 
 def _targets(url: str) -> list[str]:
     try:
-        return [t["health"] for t in httpx.get(url + "/api/v1/targets").json()["data"]["activeTargets"]]
-    except httpx.TransportError:
+        answer = httpx.get(url + "/api/v1/targets").raise_for_status()
+    except httpx.HTTPError:  # it is not up yet, or not ready
         return []
+    return [target["health"] for target in answer.json()["data"]["activeTargets"]]
 
 
 @needs_prometheus
