@@ -1,0 +1,132 @@
+"""Words that no log, metric or page of the operator may have: set free in every dialect, then looked for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from clusterctl.cli import cli
+from protocol.keys import ensure_admin_key, read_admin_key
+from tests.integration.cluster import (
+    PATIENCE_S,
+    Cluster,
+    config_text,
+    fake_worker,
+    running,
+    script,
+    wait_for,
+)
+
+pytestmark = pytest.mark.integration
+
+PROMPT, ANSWER, THOUGHT, CALL = "PROMPTcanary", "ANSWERcanary", "THOUGHTcanary", "CALLcanary"
+WORDS = (PROMPT, ANSWER, THOUGHT, CALL)
+SAYS = script(
+    tokens=[
+        "<think>",
+        THOUGHT,
+        "</think>",
+        ANSWER,
+        '<tool_call>{"name": "look", "arguments": {"at": "' + CALL + '"}}</tool_call>',
+    ]
+)
+PARAMETERS = {"type": "object", "properties": {"at": {"type": "string", "description": PROMPT}}}
+TOOL = {"type": "function", "function": {"name": "look", "description": PROMPT, "parameters": PARAMETERS}}
+TURNS = [{"role": "system", "content": PROMPT}, {"role": "user", "content": SAYS}]
+REQUESTS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": TURNS, "tools": [TOOL], "user": PROMPT, "metadata": {"a": PROMPT}},
+    "/v1/completions": {"prompt": script(tokens=[ANSWER]), "stop": [PROMPT], "user": PROMPT},
+    "/v1/responses": {
+        "input": SAYS,
+        "instructions": PROMPT,
+        "tools": [{"type": "function", **TOOL["function"]}],  # type: ignore[dict-item]
+        "prompt_cache_key": PROMPT,
+    },
+    "/v1/messages": {
+        "system": PROMPT,
+        "messages": [{"role": "user", "content": SAYS}],
+        "tools": [{"name": "look", "description": PROMPT, "input_schema": PARAMETERS}],
+        "metadata": {"user_id": PROMPT},
+        "max_tokens": 50,
+    },
+    "/api/chat": {"messages": TURNS, "tools": [TOOL]},
+    "/api/generate": {"prompt": SAYS, "system": PROMPT},
+    "/api/v0/chat/completions": {"messages": TURNS, "tools": [TOOL]},
+    "/api/v0/completions": {"prompt": script(tokens=[ANSWER])},
+}
+SETTINGS = '[log]\nlevel = "debug"\nformat = "json"\n'
+
+
+def clusterctl(cluster: Cluster, *arguments: str) -> str:
+    result = CliRunner().invoke(
+        cli, arguments, env={"STUDIOFLEET_HOME": str(cluster.home.path)}, catch_exceptions=False
+    )
+    assert result.exit_code == 0, result.output
+    return result.stdout.strip()
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    options = {"tool_parser": "hermes", "reasoning_parser": "think"}
+    workers = "".join(fake_worker(w, engine_options=options) for w in ("w-1", "w-2"))
+    with running(config_text(workers, extra=SETTINGS), gateways=()) as found:
+        ensure_admin_key(found.home)
+        found.start("gateway", "gw-1")
+        found.start("worker", "w-1")
+        found.start("worker", "w-2")
+        found.wait_ready("w-1", "w-2")
+        yield found
+
+
+def ask(url: str, key: str) -> list[str]:
+    """Every dialect, streamed and not; the ids of the requests."""
+    headers = {"authorization": f"Bearer {key}", "session_id": PROMPT, "user-agent": PROMPT}
+    ids = []
+    for path, body in REQUESTS.items():
+        for stream in (False, True):
+            asked = {"model": "fake-model", **body, "stream": stream}
+            answer = httpx.post(url + path, json=asked, headers=headers, timeout=PATIENCE_S)
+            assert (answer.status_code, ANSWER in answer.text) == (200, True), (path, stream, answer.text)
+            ids.append(answer.headers["x-request-id"])
+    wrong = httpx.post(url + "/v1/chat/completions", json={"messages": PROMPT}, headers=headers)
+    assert (wrong.status_code, PROMPT in wrong.text) == (400, False)
+    return ids
+
+
+def told(cluster: Cluster, ids: list[str]) -> Iterator[tuple[str, str]]:
+    """All that can be read of a cluster by who may not read what it was asked, with where that is."""
+    admin = {"authorization": f"Bearer {read_admin_key(cluster.home)}"}
+    for path in cluster.home.path.rglob("*"):
+        if path.is_file() and cluster.home.keys not in path.parents:
+            yield str(path), path.read_text(errors="replace")
+    pages = ["/metrics", "/admin/state", "/v1/models", "/openapi.json", "/health/ready"]
+    for page in [*pages, *(f"/admin/requests/{request_id}" for request_id in ids)]:
+        answer = httpx.get(cluster.url() + page, headers=admin, timeout=PATIENCE_S)
+        assert answer.status_code == 200, (page, answer.text)
+        yield page, answer.text
+    with httpx.stream("GET", cluster.url() + "/admin/feed", headers=admin, timeout=PATIENCE_S) as feed:
+        yield "/admin/feed", next(feed.iter_text())
+    for arguments in (("explain", ids[0]), ("logs",), ("status", "--json"), ("keys", "list")):
+        yield " ".join(arguments), clusterctl(cluster, *arguments)
+    for name, process in cluster.processes.items():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            yield f"command line of {name}", " ".join(psutil.Process(process.pid).cmdline())
+
+
+def test_neither_prompts_nor_answers_nor_keys_are_told_anywhere(cluster: Cluster):
+    key = clusterctl(cluster, "keys", "create", "canary").splitlines()[-1]
+    url = cluster.url()
+    wait_for(lambda: httpx.get(url + "/v1/models").status_code == 401, "the key to be asked for")
+    ids = ask(url, key)
+    cluster.wait_idle()
+    texts = dict(told(cluster, ids))
+    assert all(request_id in json.dumps(texts) for request_id in ids)  # it was looked in the right places
+    secrets = (*WORDS, key, read_admin_key(cluster.home))
+    assert [(where, word) for where, text in texts.items() for word in secrets if word in text] == []
