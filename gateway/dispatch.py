@@ -251,8 +251,8 @@ class Dispatcher:
         if flight.deaths < POISON_DEATHS:
             self._retry(flight, worker, error, now)
             return
-        error.message = f"{flight.deaths} workers ended while they prepared this request"
-        self._end(flight, error, now)
+        why = f"{flight.deaths} workers ended while they prepared this request; no other gets it: change it"
+        self._end(flight, ClusterError(ErrorCode.POISON_REQUEST, why), now)
 
     # --- what time does ---
 

@@ -37,7 +37,7 @@ class Failure:
     anthropic: int | None = None
     """The status in Anthropic's dialect, where it is another one."""
     responses: int | None = None
-    """The same for OpenAI's responses: their best known client never repeats a 429."""
+    """The same for OpenAI's responses: their best known client never repeats a 429, and every 5xx."""
 
 
 class Shape(Enum):
@@ -75,6 +75,9 @@ TABLE: Mapping[ErrorCode, Failure] = {
     ErrorCode.MODEL_LOADING: Failure(503, _SERVER, "model_loading", retry_after=True),
     ErrorCode.SHUTTING_DOWN: Failure(503, _SERVER, "shutting_down", retry_after=True, anthropic=529),
     ErrorCode.WORKER_LOST: Failure(502, _SERVER, "worker_lost", anthropic=500),
+    ErrorCode.POISON_REQUEST: Failure(
+        502, _SERVER, "poison_request", never_retry=True, anthropic=500, responses=400
+    ),
     ErrorCode.DEADLINE_EXCEEDED: Failure(504, "timeout_error", "deadline_exceeded", never_retry=True),
     ErrorCode.ENGINE_FAILED: Failure(500, _SERVER, "internal_error"),
     ErrorCode.INTERNAL_ERROR: Failure(500, _SERVER, "internal_error"),

@@ -26,6 +26,7 @@ class ErrorCode(StrEnum):
     MODEL_LOADING = "model_loading"
     SHUTTING_DOWN = "shutting_down"
     WORKER_LOST = "worker_lost"
+    POISON_REQUEST = "poison_request"
     DEADLINE_EXCEEDED = "deadline_exceeded"
     ENGINE_FAILED = "engine_failed"
     INTERNAL_ERROR = "internal_error"

@@ -217,6 +217,21 @@ def test_check_16_what_took_too_long_is_not_begun_again(full: Cluster, waits: li
     assert waits == []
 
 
+def test_check_16_what_workers_die_of_is_not_begun_again(waits: list[float]):
+    """Each try would take two workers more."""
+    with (
+        running(config_text(fake_worker("w-1") + fake_worker("w-2")), "w-1", "w-2") as cluster,
+        _ways(cluster, "fake-model", script(tokens=["a"], exit_at=0)) as ways,
+    ):
+        for ask in ways:
+            assert _attempts(cluster, "poison_request", ask) == 1
+            for worker_id in ("w-1", "w-2"):
+                cluster.wait_exit(worker_id)
+                cluster.start("worker", worker_id)
+            cluster.wait_ready("w-1", "w-2")
+    assert waits == []
+
+
 # --- 21: workers that die ---
 
 

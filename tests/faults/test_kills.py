@@ -27,6 +27,7 @@ CASES = [*((victim,) for victim in VICTIMS), *itertools.permutations(VICTIMS, 2)
 EXPECTED = {
     "ok",
     "worker_lost",  # a stream whose worker was killed
+    "poison_request",  # one whose worker was killed twice before it had a token
     "ConnectError",  # the rest: whose gateway was killed
     "ReadError",
     "RemoteProtocolError",

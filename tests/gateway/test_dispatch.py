@@ -249,14 +249,14 @@ def test_poison_is_not_given_to_a_third_worker(remote: bool):
     fleet, outlet = _died_at_a_and_now_at_b(remote=remote)
     fleet.accept(b"b")
     fleet.lose(b"b")
-    assert outlet.code == "worker_lost"
+    assert outlet.code == "poison_request"
     assert fleet.at(b"c") == []
 
 
 def test_poison_that_kills_before_a_word_of_it_is_out_is_not_given_to_a_third_worker():
     fleet, outlet = _died_at_a_and_now_at_b()
     fleet.lose(b"b")
-    assert outlet.code == "worker_lost"
+    assert outlet.code == "poison_request"
     assert fleet.at(b"c") == []
 
 

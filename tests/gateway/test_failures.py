@@ -28,6 +28,7 @@ STATUSES = {
     "model_loading": 503,
     "shutting_down": 503,
     "worker_lost": 502,
+    "poison_request": 502,
     "deadline_exceeded": 504,
     "engine_failed": 500,
     "internal_error": 500,
@@ -49,7 +50,8 @@ def test_every_error_is_rendered_with_all_four_keys(code: ErrorCode):
     assert headers[b"content-length"] == str(len(answer.body)).encode()
     assert (b"retry-after" in headers) == (answer.status in (429, 503))
     assert (b"retry-after-ms" in headers) == (answer.status in (429, 503))
-    assert (headers.get(b"x-should-retry") == b"false") == (answer.status == 504)
+    in_vain = (ErrorCode.DEADLINE_EXCEEDED, ErrorCode.POISON_REQUEST)
+    assert (headers.get(b"x-should-retry") == b"false") == (code in in_vain)
 
 
 def test_a_finer_code_replaces_the_tables():

@@ -121,7 +121,7 @@ def test_a_request_that_hangs_two_engines_is_not_tried_on_a_third():
     fleet.start(b"b")
     fleet.join("c")
     beat(fleet, b"b", step_age_s=STALL_S)
-    assert outlet.code == "worker_lost"
+    assert outlet.code == "poison_request"
     assert "2 workers ended" in outlet.error.message  # type: ignore[union-attr]
     assert fleet.at(b"c") == []
 
@@ -143,6 +143,6 @@ def test_a_request_with_which_two_engines_ended_is_not_tried_on_a_third_and_the_
             reason=WORKER_DIED,
         )
         fleet.receive(here, died)
-    assert outlet.code == "worker_lost"
+    assert outlet.code == "poison_request"
     assert outlet.error.reason is None  # type: ignore[union-attr]
     assert fleet.at(b"c") == []

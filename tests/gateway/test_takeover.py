@@ -70,7 +70,7 @@ def test_two_workers_that_die_of_it_without_a_token_are_enough():
     third = b"c" if fleet.at(b"c") else b"d"
     fleet.accept(third)
     fleet.lose(third)
-    assert outlet.code == "worker_lost"
+    assert outlet.code == "poison_request"
     assert "2 workers ended" in outlet.error.message  # type: ignore[union-attr]
 
 

@@ -118,8 +118,8 @@ def test_a_poison_request_is_not_given_to_a_third_worker():
     with running(config, "w-1", "w-2", "w-3") as cluster:
         body = chat(script(tokens=["x"], exit_at=0))
         answer = httpx.post(cluster.url() + "/v1/chat/completions", json=body, timeout=PATIENCE_S)
-        assert answer.status_code == 502
-        assert answer.json()["error"]["code"] == "worker_lost"
+        assert (answer.status_code, answer.headers["x-should-retry"]) == (502, "false")
+        assert answer.json()["error"]["code"] == "poison_request"
 
         def alive() -> list[str]:
             return [w for w in ("w-1", "w-2", "w-3") if cluster.processes[w].poll() is None]
