@@ -121,8 +121,16 @@ def test_install_is_done_at_once_when_nothing_changed(checkout):
 def test_the_lightest_install_has_no_mlx():
     for name, expected in (("base", False), ("worker", True)):
         text = (ROOT / "requirements" / f"{name}.txt").read_text()
-        assert ("\nmlx==" in text) is expected
+        assert [f"\n{each}==" in text for each in ("mlx", "mlx-vlm", "pillow")] == [expected] * 3
         assert "--hash=sha256:" in text
+
+
+def test_models_that_see_need_none_of_the_heavy_packages_that_are_left_out():
+    code = "import sys, mlx_vlm.generate, mlx_vlm.models.qwen2_vl; print(*sys.modules)"
+    result = call(ROOT / ".venv/bin/python", "-P", "-c", code)
+    assert result.returncode == 0, result.stderr
+    left_out = {"cv2", "datasets", "mlx_audio", "torch"}
+    assert not left_out & set(result.stdout.split())
 
 
 def test_ask_fails_without_a_gateway():
