@@ -293,6 +293,41 @@ def test_a_state_that_cannot_be_kept_harms_nobody(monkeypatch, caplog):
     assert "a state could not be kept" in caplog.text
 
 
+def to_the_last_token(batch):
+    """All that was said of a prompt shorter than a block; its state is not kept yet."""
+    asked = sequence(HEAD[:60])
+    batch.add(asked)
+    while len(asked.emitted) < asked.max_tokens:
+        step(batch)
+    assert (batch.prefix_stats["prefix_cache_entries"], batch.has_work) == (0, True)
+    return asked.ids
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_the_last_token_does_not_wait_until_the_state_is_kept(kind):
+    batch = make(kind)
+    turn = to_the_last_token(batch) + Y
+    assert batch.step() == []
+    assert batch.prefix_stats["prefix_cache_entries"] > 0
+    assert not batch.has_work
+    assert answer(batch, turn) == (cold(kind, turn), len(turn) - len(Y))
+
+
+def test_a_state_that_is_not_kept_yet_is_dropped_with_the_others():
+    batch = make("plain")
+    turn = to_the_last_token(batch) + Y
+    batch.clear_prefixes()
+    assert not batch.has_work
+    assert answer(batch, turn)[1] == 0
+
+
+def test_a_state_that_is_not_kept_yet_is_written_at_the_end(tmp_path):
+    before = make("plain", tmp_path)
+    turn = to_the_last_token(before) + Y
+    before.close()
+    assert answer(make("plain", tmp_path), turn) == (cold("plain", turn), BLOCK)
+
+
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_what_was_of_use_outlives_the_process(kind, tmp_path):
     before = make(kind, tmp_path)

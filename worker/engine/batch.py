@@ -64,7 +64,7 @@ class Batch:
 
     @property
     def has_work(self) -> bool:
-        return len(self._rows) > 0 or len(self._waiting) > 0 or self._scoring is not None
+        return bool(len(self._rows) or len(self._waiting) or self._scoring or self._prefixes.unsettled)
 
     @property
     def running(self) -> int:
@@ -110,6 +110,7 @@ class Batch:
 
     def step(self) -> Events:
         """One token for each running row, and one piece of a prompt. What came of it, by sequence."""
+        self._prefixes.settle()
         while len(self._rows) > 1 and self._preemption.too_much(self._rows.tokens + self._rows.running):
             self._preempt()
         events = self._admit() if self._scoring is None else self._score(self._scoring)
@@ -134,7 +135,7 @@ class Batch:
             sequence.emitted.append(token.token)
             self._recovery.progressed(sequence)
             if token.cache is not None and token.ids is not None:
-                self._prefixes.store(token.ids, token.cache)
+                self._prefixes.store_later(token.ids, token.cache)
             event = Event(token=token.token, finish=token.finish, likelihood=token.likelihood)
             events.append((sequence, event))
         return events + self._end_failed_rows()

@@ -73,7 +73,13 @@ class PrefixCache:
         """0 bytes switch it off. `blocks`: whether all caches of the model can be cut and joined."""
         self._disk = disk if max_bytes else None
         self._index: PrefixIndex[Piece] = PrefixIndex(max_bytes, BLOCK if blocks else None)
+        self._put_off: list[tuple[Sequence[int], Cache]] = []
         self._queries = self._hits = self._disk_hits = 0
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a state was put off that `settle` will keep."""
+        return bool(self._put_off)
 
     def warm(self, ids: Sequence[int]) -> bool:
         """Bring from disk what memory lacks of `ids`, a step's worth. False: call again for the rest."""
@@ -148,6 +154,17 @@ class PrefixCache:
             logger.exception("prefix cache: a state could not be kept, so all are dropped")
             self.forget()
 
+    def store_later(self, ids: Sequence[int], cache: Cache) -> None:
+        """As `store`, with the next `settle`: what waits for an answer's end does not wait for its copy."""
+        if self._index.max_bytes:
+            self._put_off.append((ids, cache))
+
+    def settle(self) -> None:
+        """Store what was put off. It never raises."""
+        put_off, self._put_off = self._put_off, []
+        for ids, cache in put_off:
+            self.store(ids, cache)
+
     def discard(self, ids: Sequence[int]) -> None:
         """Drop what is kept of a prompt that went wrong, as far as it shares it with no other."""
         for node in reversed(self._index.match(ids).path):
@@ -159,6 +176,7 @@ class PrefixCache:
 
     def forget(self) -> None:
         """Drop what is in memory."""
+        self._put_off.clear()
         self._index.clear()
         mx.clear_cache()
 
@@ -170,6 +188,7 @@ class PrefixCache:
 
     def close(self) -> None:
         """Drop what is in memory; what was used last is written first, as far as there is a disk tier."""
+        self.settle()
         if self._disk is not None:
             self._offer(sorted(self._index.nodes(), key=lambda node: (-node.used, node.end)))
             self._disk.close(_CLOSE_S)
