@@ -138,14 +138,14 @@ class Dispatcher:
 
     # --- what workers say ---
 
-    def deltas(self, connection: bytes, message: Deltas) -> None:
+    def deltas(self, connection: bytes, message: Deltas, now: float) -> None:
         get = self.flights.get
         self._messages = number = self._messages + 1
         for delta in message.deltas:
             flight = get(delta.request_id)
             if flight is not None and flight.attempt == delta.attempt and flight.connection == connection:
                 flight.take(delta, number)
-                flight.outlet.delta(delta)
+                flight.outlet.delta(delta, now)
 
     def answer(
         self, worker: WorkerView, message: Accepted | Rejected | Started | Finished | Failed, now: float

@@ -191,9 +191,13 @@ class _News:
         line = self._line
         if not self._began or not line.is_free:
             return False
-        if events := b"".join([self._came(index, stream) for index, stream in self._open]):
-            self.choices.wrote = True
-            self.choices.turn.writes.append((line.write, line.framed(events)))
+        events = b""
+        for index, stream in self._open:  # most often there is one
+            events += self._came(index, stream)
+        if events:
+            choices = self.choices
+            choices.wrote = True
+            choices.turn.writes.append((line.write, line.framed(events)))
         return True
 
     def _came(self, index: int, stream: Stream) -> bytes:

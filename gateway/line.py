@@ -13,6 +13,7 @@ class Line:
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
+        self._flow = cycle.flow
         self._is_closing = cycle.transport.is_closing
         self.write = cycle.transport.write
         """Takes what `framed` gives."""
@@ -27,7 +28,7 @@ class Line:
         """
         cycle = self._cycle
         return not (
-            cycle.flow.write_paused or cycle.disconnected or cycle.response_complete or self._is_closing()
+            self._flow.write_paused or cycle.disconnected or cycle.response_complete or self._is_closing()
         )
 
     def framed(self, piece: bytes) -> bytes:

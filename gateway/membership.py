@@ -84,7 +84,7 @@ class Membership:
         connection = worker.connection
         match message:
             case Deltas():
-                self._dispatcher.deltas(connection, message)
+                self._dispatcher.deltas(connection, message, now)
             case Heartbeat():
                 self._registry.heartbeat(connection, message, now)
                 self._dispatcher.pump(now)

@@ -75,13 +75,14 @@ class Group:
     def push_now(self) -> None:
         """All that came this turn is there."""
         self._push_due = False
-        if self._push is None or self._waiter is None or self._waiter.done():
+        push, waiter = self._push, self._waiter
+        if push is None or waiter is None or waiter.done():
             return  # who waited looks for himself
         try:
-            if not self._push():
+            if not push():
                 self.wake()
         except Exception as error:  # noqa: BLE001 (it is raised where it is waited for; others go on)
-            self._waiter.set_exception(error)
+            waiter.set_exception(error)
 
     def wake(self) -> None:
         self._news = True
@@ -151,8 +152,7 @@ class Stream:
             self._prompt = Piece(prompt_text=message.prompt_text, prompt_logprobs=message.prompt_logprobs)
         self._group.wake()
 
-    def delta(self, delta: Delta) -> None:
-        now = self._clock()
+    def delta(self, delta: Delta, now: float) -> None:
         if self._first_token_at is None:
             self._first_token_at = now
         else:

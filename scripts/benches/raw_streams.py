@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -44,15 +45,23 @@ def request(**script: Any) -> bytes:
 
 def cost(pid: int, url: str, load: Load) -> Cost:
     process = psutil.Process(pid)
-    before, began = cpu_s(process), time.perf_counter()
+    before, began = _cpu_s(process), time.perf_counter()
     tokens = asyncio.run(run(url, load))
     seconds = time.perf_counter() - began
-    return Cost((cpu_s(process) - before) / tokens * 1e6, tokens / seconds)
+    return Cost((_cpu_s(process) - before) / tokens * 1e6, tokens / seconds)
 
 
-def cpu_s(process: psutil.Process) -> float:
-    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
-    return sum(each.user + each.system for each in times)
+def _cpu_s(process: psutil.Process) -> float:
+    return sum(map(_own_cpu_s, (process, *process.children(recursive=True))))
+
+
+def _own_cpu_s(process: psutil.Process) -> float:
+    """By the scheduler's clock, where the system tells it: the other one counts in hundredths."""
+    threads = list(Path(f"/proc/{process.pid}/task").glob("*/schedstat"))
+    if threads:
+        return sum(int(each.read_text().split()[0]) for each in threads) / 1e9
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 async def run(url: str, load: Load) -> int:

@@ -36,7 +36,7 @@ class Outlet:
 
     def started(self, worker: WorkerView, message: Started) -> None: ...
 
-    def delta(self, delta: Delta) -> None:
+    def delta(self, delta: Delta, now: float) -> None:
         self._audit.told(self._record, delta.token_ids)
 
     def finished(self, worker: WorkerView, message: Finished) -> None:

@@ -65,7 +65,7 @@ class Outlet:
     def started(self, worker: WorkerView, message: Started) -> None:
         self.workers.append(worker.worker_id)
 
-    def delta(self, delta: Delta) -> None:
+    def delta(self, delta: Delta, now: float) -> None:
         self.text += delta.text
 
     def finished(self, worker: WorkerView, message: Finished) -> None:

@@ -17,6 +17,7 @@ from protocol.messages import Delta, Finished, Started, TokenLogprob, ToolCallDe
 from protocol.values import Load, Usage
 from tests.gateway.test_routing import view
 
+NOW = 0.0
 LIMITS = LimitsConfig(keepalive_s=10, stream_buffer_bytes=100, stream_stall_s=30)
 
 
@@ -59,7 +60,7 @@ def test_a_prompt_that_is_given_back_comes_once_and_first():
     """Also where the first worker was lost, and the second one gives it back again."""
     stream = stream_of(Clock(), live=True)
     for attempt in (0, 1):
-        stream.delta(delta("a"))
+        stream.delta(delta("a"), NOW)
         message = Started(request_id="r", attempt=attempt, prompt_text="p")
         stream.started(view("w"), message)
         pieces = [Piece(prompt_text="p")] if attempt == 0 else []
@@ -69,15 +70,15 @@ def test_a_prompt_that_is_given_back_comes_once_and_first():
 def test_what_comes_while_nobody_reads_is_joined():
     stream = stream_of(Clock(), live=True)
     for piece in ("a", "b", "c"):
-        stream.delta(delta(piece))
-    stream.delta(delta("", reasoning="hm"))
+        stream.delta(delta(piece), NOW)
+    stream.delta(delta("", reasoning="hm"), NOW)
     assert stream.pieces() == [Piece(text="abc"), Piece(reasoning="hm")]
     assert stream.pieces() == []
 
 
 def test_one_text_takes_the_short_way_once():
     stream = stream_of(Clock(), live=True)
-    stream.delta(delta("a"))
+    stream.delta(delta("a"), NOW)
     assert stream.plain() == delta("a")
     assert stream.plain() is None
     assert stream.pieces() == []
@@ -97,8 +98,8 @@ def test_one_text_takes_the_short_way_once():
 def test_what_is_more_than_one_text_is_left_to_the_pieces(deltas: tuple[Delta, ...]):
     stream, other = (stream_of(Clock(), live=True) for _ in range(2))
     for each in deltas:
-        stream.delta(each)
-        other.delta(each)
+        stream.delta(each, NOW)
+        other.delta(each, NOW)
     assert stream.plain() is None
     assert stream.pieces() == other.pieces()
 
@@ -106,10 +107,10 @@ def test_what_is_more_than_one_text_is_left_to_the_pieces(deltas: tuple[Delta, .
 def test_the_first_text_waits_for_the_prompt_before_it():
     stream = stream_of(Clock(), live=True)
     stream.started(view("w"), Started(request_id="r", attempt=0, prompt_text="p"))
-    stream.delta(delta("a"))
+    stream.delta(delta("a"), NOW)
     assert stream.plain() is None
     assert stream.pieces() == [Piece(prompt_text="p"), Piece(text="a")]
-    stream.delta(delta("b"))
+    stream.delta(delta("b"), NOW)
     assert stream.plain() == delta("b")
 
 
@@ -118,8 +119,8 @@ def test_text_wakes_a_live_reader_and_not_one_who_waits_for_the_whole():
         for live in (True, False):
             group = group_of()
             stream = stream_of(Clock(), live=live, group=group)
-            assert await _woken(group, lambda s=stream: s.delta(delta("a"))) == live
-            assert not await _woken(group, lambda s=stream: s.delta(delta("")))
+            assert await _woken(group, lambda s=stream: s.delta(delta("a"), NOW)) == live
+            assert not await _woken(group, lambda s=stream: s.delta(delta(""), NOW))
             assert await _woken(group, lambda s=stream: s.finished(view("a"), finished()))
             assert group.is_over
 
@@ -164,7 +165,7 @@ def _pushed(push: Callable[[], bool], *news: Callable[[Stream], None]) -> tuple[
 
 
 def _says(text: str) -> Callable[[Stream], None]:
-    return lambda stream: stream.delta(delta(text))
+    return lambda stream: stream.delta(delta(text), NOW)
 
 
 def test_what_came_in_one_turn_is_pushed_together_and_wakes_nobody():
@@ -206,7 +207,7 @@ def test_a_push_that_fails_fails_who_waits():
 def test_what_comes_while_something_is_being_written_is_news_and_not_pushed():
     async def scenario() -> None:
         group = group_of()
-        stream_of(Clock(), live=True, group=group).delta(delta("a"))
+        stream_of(Clock(), live=True, group=group).delta(delta("a"), NOW)
         async with asyncio.timeout(5):
             await group.changed(lambda: True)
         assert not group.turn.due
@@ -235,7 +236,7 @@ def test_silence_asks_for_a_sign_of_life():
 def test_fc_84_tokens_that_a_parser_holds_back_do_not_hide_the_silence():
     group = group_of()
     stream = stream_of(Clock(), live=True, group=group)
-    stream.delta(Delta(request_id="r", attempt=0, text="", token_ids=(1, 2, 3), completion_tokens=3))
+    stream.delta(Delta(request_id="r", attempt=0, text="", token_ids=(1, 2, 3), completion_tokens=3), NOW)
     stream.tick(10.0)
     assert group.silent
 
@@ -246,17 +247,17 @@ def test_a_reader_that_lets_too_much_pile_up_is_cut_off_once():
     group = group_of()
     stream = stream_of(clock, live=True, group=group)
     group.writing(lambda: cut.append(clock.now))
-    stream.delta(delta("x" * 100))
+    stream.delta(delta("x" * 100), NOW)
     for clock.now in (0.1, 0.2, 0.3):
         stream.tick(clock.now)
-        stream.delta(delta("x"))
+        stream.delta(delta("x"), NOW)
     assert stream.overrun
     assert cut == [0.2]
 
 
 def test_what_piles_up_while_nothing_is_being_written_cuts_nobody_off():
     stream = stream_of(Clock(), live=True)
-    stream.delta(delta("x" * 1000))
+    stream.delta(delta("x" * 1000), NOW)
     stream.tick(0.1)
     assert not stream.overrun
 
@@ -266,7 +267,7 @@ def test_times_are_measured_from_the_beginning():
     stream = stream_of(clock, live=True)
     assert stream.seconds() == (None, 0.0)
     clock.now = 2.0
-    stream.delta(delta("a"))
+    stream.delta(delta("a"), clock.now)
     clock.now = 5.0
-    stream.delta(delta("b"))
+    stream.delta(delta("b"), clock.now)
     assert stream.seconds() == (2.0, 5.0)
