@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import http.client
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -79,10 +79,13 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     on_demand: bool = False
     memory_mb: int | None = None
     resident_mb: int = 0
+    decode_tokens_per_s: float = 0.0
+    first_token_s: float | None = None
     state_age_s: float | None = None
     rejected: int = 0
     breaker: str = ""
     last_error: str | None = None
+    restarts: int | None = None
     heartbeat_age_s: float | None = None
 
 
@@ -99,6 +102,21 @@ class AdminState(msgspec.Struct, frozen=True, kw_only=True):
     gateways: tuple[GatewayView, ...] = ()
     workers: tuple[WorkerView, ...] = ()
     queues: tuple[QueueView, ...] = ()
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that failed in a gateway, so many seconds ago."""
+
+    id: str
+    model: str = ""
+    code: str = ""
+    age_s: int = 0
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """The part of an event of `/admin/feed` that its other readers do not have."""
+
+    failures: tuple[Failure, ...] = ()
 
 
 class ActionError(RuntimeError):
@@ -151,14 +169,31 @@ def read_lives(home: Home, gateway_id: str, request_id: str) -> list[dict[str, A
     return [life for life in answer.get("requests", ()) if isinstance(life, dict)]
 
 
-def _read(home: Home, gateway_id: str, path: str, kind: type[T]) -> T | None:
+def read_failures(home: Home, config: ClusterConfig) -> list[Failure]:
+    """The requests that failed lately in the gateways that answer, the newest first."""
+    told = (_read(home, gateway.id, "feed", _Told, _first_event) for gateway in config.local_gateways)
+    return sorted((each for one in told if one for each in one.failures), key=lambda each: each.age_s)
+
+
+def _first_event(response: http.client.HTTPResponse) -> bytes:
+    """Of a stream of server-sent events that goes on."""
+    return response.readline().removeprefix(b"data: ")
+
+
+def _read(
+    home: Home,
+    gateway_id: str,
+    path: str,
+    kind: type[T],
+    body: Callable[[http.client.HTTPResponse], bytes] = http.client.HTTPResponse.read,
+) -> T | None:
     """What `GET /admin/PATH` tells; None when nothing of that kind comes."""
     connection = _connection(home, gateway_id, _TIMEOUT_S)
     if connection is None:
         return None
     try:
         connection.request("GET", f"/admin/{path}", headers=_operators_headers(home))
-        return msgspec.json.decode(connection.getresponse().read(), type=kind)
+        return msgspec.json.decode(body(connection.getresponse()), type=kind)
     except (OSError, http.client.HTTPException, msgspec.MsgspecError):
         return None
     finally:

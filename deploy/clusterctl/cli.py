@@ -19,6 +19,7 @@ from clusterctl import (
     operations,
     output,
     plan_commands,
+    status_commands,
     upgrade_commands,
     wire_commands,
     worker_commands,
@@ -31,11 +32,9 @@ from clusterctl.helper_commands import helper
 from clusterctl.key_commands import keys
 from clusterctl.model_commands import model
 from clusterctl.node_commands import node
-from clusterctl.node_status import with_witnesses
 from clusterctl.options import (
     config_option,
     going_on,
-    json_option,
     places,
     reported,
     start_timeout_option,
@@ -159,22 +158,8 @@ def down(config_file: Path | None) -> None:
     click.echo("the cluster is down" if ran else "unchanged: the cluster was not running")
 
 
-@cli.command(epilog=taught("clusterctl status", "clusterctl status --json", refused="no configuration"))
-@json_option
-@config_option
-@reported
-def status(as_json: bool, config_file: Path | None) -> None:
-    """Show what runs, and how it goes. Succeeds whenever it could look."""
-    home, path = places(config_file)
-    config = read_config(path)
-    found = with_witnesses(home, config, operations.read_status(home, config))
-    if as_json:
-        output.show_json(found)
-    else:
-        output.show_status(found)
-
-
 for command in (
+    *status_commands.ALL,
     *worker_commands.ALL,
     *plan_commands.ALL,
     *upgrade_commands.ALL,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import sys
 import time
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
 from clusterctl import draining, output
+from clusterctl.live import looked_at
 from clusterctl.logs import Choice, Entry, TimeError, merged, moment
 from clusterctl.operations import RefusedError
 from clusterctl.options import config_option, going_on, json_option, places, reported, taught
@@ -176,27 +176,24 @@ def logs(
         last = _LINES
     show = output.show_entries_as_json if as_json else output.show_entries
     tails = [Tail(home.logs, process_id) for process_id in process_ids or there]
-    try:
-        entries = iter(merged([tail.history(choice.since) for tail in tails], choice, last))
-        first = next(entries, None)
-        if first is not None:
-            show(itertools.chain([first], entries))
-        elif not follow and last != 0:
-            output.say(_nothing_found(choice))
-        while follow:
-            sys.stdout.flush()
-            time.sleep(_LOOK_S)
-            if not process_ids:
-                known_ids = {tail.id for tail in tails}
-                tails += [Tail(home.logs, new) for new in ids_in(home.logs) if new not in known_ids]
-            show(_sorted(merged([tail.news() for tail in tails], choice, None)))
-    except KeyboardInterrupt:
-        pass
-    except BrokenPipeError:  # whoever read it, `head` perhaps, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    finally:
-        for tail in tails:
-            tail.close()
+    with looked_at():
+        try:
+            entries = iter(merged([tail.history(choice.since) for tail in tails], choice, last))
+            first = next(entries, None)
+            if first is not None:
+                show(itertools.chain([first], entries))
+            elif not follow and last != 0:
+                output.say(_nothing_found(choice))
+            while follow:
+                sys.stdout.flush()
+                time.sleep(_LOOK_S)
+                if not process_ids:
+                    known_ids = {tail.id for tail in tails}
+                    tails += [Tail(home.logs, new) for new in ids_in(home.logs) if new not in known_ids]
+                show(_sorted(merged([tail.news() for tail in tails], choice, None)))
+        finally:
+            for tail in tails:
+                tail.close()
 
 
 def _refuse_elsewhere(config: ClusterConfig, process_ids: Iterable[str], command: str) -> None:

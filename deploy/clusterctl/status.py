@@ -59,6 +59,10 @@ class WorkerStatus(ProcessStatus, frozen=True, kw_only=True):
     on_demand: bool
     memory_mb: int | None
     resident_mb: int | None
+    decode_tokens_per_s: float | None
+    """What it generated last, for all its requests together."""
+    first_token_s: float | None
+    """From its taking a request, averaged: without the time in a gateway's queue."""
     state_age_s: float | None
     rejected: int | None
     breaker: str | None
@@ -202,11 +206,13 @@ def _worker(config: WorkerConfig, process: ProcessView | None, sources: Sources)
         on_demand=config.residency == "on_demand",
         memory_mb=fresh.memory_mb if fresh else config.memory_mb,
         resident_mb=fresh.resident_mb if fresh else None,
+        decode_tokens_per_s=fresh.decode_tokens_per_s if fresh else None,
+        first_token_s=fresh.first_token_s if fresh else None,
         state_age_s=fresh.state_age_s if fresh else None,
         rejected=_rejected(sources, config.id),
         breaker=view.breaker if view else None,
         last_error=error or None,
-        restarts=process.restarts if process else None,
+        restarts=process.restarts if process else (view.restarts if view else None),
         last_exit=process.last_exit if process else None,
         heartbeat_age_s=fresh.heartbeat_age_s if fresh else None,
         outdated=process.outdated if process else False,
@@ -252,7 +258,6 @@ def _strangers(sources: Sources) -> list[WorkerStatus]:
 def _stranger(view: WorkerView) -> WorkerStatus:
     return WorkerStatus(
         **{field: getattr(view, field) for field in view.__struct_fields__},
-        restarts=None,
         last_exit=None,
         outdated=False,
         last_log=(),

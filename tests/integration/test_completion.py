@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
-import pty
-import re
-import select
 import shutil
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.cluster import PATIENCE_S
 from tests.integration.operating import Operator, operating
+from tests.integration.terminal import in_terminal
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -59,6 +54,7 @@ CASES = [
     ("clusterctl remove-worker smol-2", ["smol-2"]),
     ("clusterctl boot ins", ["install"]),
     ("clusterctl up --for", ["--foreground"]),
+    ("clusterctl top --int", ["--interval"]),
 ]
 
 
@@ -83,28 +79,9 @@ def test_bash_completes_commands_options_and_ids(operator, typed, found):
 @pytest.mark.parametrize(("typed", "found"), CASES)
 def test_zsh_completes_commands_options_and_ids(operator, tmp_path, typed, found):
     (tmp_path / ".zshrc").write_text(ZSHRC)
-    try:
-        pid, terminal = pty.fork()
-    except OSError as error:
-        pytest.skip(f"this machine has no pseudo-terminals: {error}")
-    if pid == 0:
-        os.execvpe("zsh", ["zsh", "-i"], {**operator.environ, "ZDOTDIR": str(tmp_path), "TERM": "vt100"})
-    try:
-        shown = until(terminal, "", lambda text: "ready> " in text)
+    environ = {**operator.environ, "ZDOTDIR": str(tmp_path), "TERM": "vt100"}
+    with in_terminal(["zsh", "-i"], environ) as terminal:
+        terminal.until(lambda text: "ready> " in text)
         tabs = "\t" * min(len(found), 2)  # the second lists what the first cannot choose from
-        os.write(terminal, f"{typed}{tabs}".encode())
-        until(terminal, shown, lambda text: all(word in text.split("ready> ")[-1] for word in found))
-    finally:
-        os.close(terminal)
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-
-
-def until(terminal: int, shown: str, is_there: Callable[[str], bool]) -> str:
-    """What the terminal shows, once that is there."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_there(shown):
-        readable, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
-        assert readable, f"in vain: {shown!r}"
-        shown += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", os.read(terminal, 4096).decode(errors="replace"))
-    return shown
+        terminal.type(f"{typed}{tabs}")
+        terminal.until(lambda text: all(word in text.split("ready> ")[-1] for word in found))

@@ -1,0 +1,45 @@
+"""Tables as all commands show them, without colours and line breaks where the output is no terminal."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from protocol.states import WorkerState
+
+_WIDE = 250
+"""Columns where the output is no terminal: lines are not broken there."""
+_COLOURS = {
+    WorkerState.READY: "green",
+    WorkerState.FAILED: "red",
+    WorkerState.PARKED: "red",
+    WorkerState.STOPPED: "dim",
+}
+
+
+def console() -> Console:
+    """What prints to the standard output."""
+    if sys.stdout.isatty():
+        return Console()
+    return Console(no_color=True, force_terminal=False, width=_WIDE)
+
+
+def new_table(*headers: str) -> Table:
+    """An empty table."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for header in headers:
+        table.add_column(header)
+    return table
+
+
+def add_row(table: Table, *cells: object) -> None:
+    """One more row; what is not known stands there as a dash."""
+    table.add_row(*(_cell(cell) for cell in cells))
+
+
+def _cell(cell: object) -> Text:
+    text = "-" if cell is None or cell == "" else str(cell)
+    return Text(text, style=_COLOURS.get(text, "") if text in tuple(WorkerState) else "")  # type: ignore[call-overload]
