@@ -12,6 +12,8 @@ from clusterctl.nodes import Node
 from clusterctl.operations import OperationError, Say
 from clusterctl.progress import SERVES, progress_lines
 from clusterctl.reserving import reserved
+from clusterctl.runner import RunnerTimeoutError
+from clusterctl.ssh import HostUnreachableError
 from clusterctl.wire_keys import forget_worker
 from protocol.addresses import LOCAL, Home
 from protocol.config import ClusterConfig, WorkerConfig, parse
@@ -119,10 +121,25 @@ def wait_until_serving(
             return
         now = time.monotonic()
         if now - looked > _ASK_THERE_S:
-            node_workers.refuse_parked(node, worker.id, say)
+            _refuse_given_up(node, worker.id, say)
             looked = time.monotonic()
         if now - begun > timeout_s:
             raise OperationError(
                 f"after {timeout_s:g} s {said}; its log is on {node.name}: {node.prefix}/log"
             )
         time.sleep(_LOOK_S)
+
+
+def _refuse_given_up(node: Node, worker_id: str, say: Say) -> None:
+    """Raises `OperationError` when the machine gave it up; one that does not answer is asked again."""
+    try:
+        found = node_workers.given_up(node, worker_id)
+    except (HostUnreachableError, RunnerTimeoutError, OperationError):
+        return
+    if found is not None:
+        for line in found.last_log:
+            say(f"  {line}")
+        raise OperationError(
+            f"{worker_id} does not come up on {node.name}: {found.last_error}; to undo it:"
+            f" clusterctl remove-worker {worker_id}"
+        )

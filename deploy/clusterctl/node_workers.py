@@ -14,13 +14,14 @@ import tomlkit
 from clusterctl.journal import Operation
 from clusterctl.model_sizes import ENGINES
 from clusterctl.nodes import FOLLOW_S, Node, installed_version
-from clusterctl.operations import OperationError, RefusedError, Say
+from clusterctl.operations import OperationError, RefusedError, RolledBackError
 from clusterctl.options import Exit
 from clusterctl.runner import Ended, RunnerTimeoutError
 from clusterctl.ssh import HostUnreachableError
 from clusterctl.wire_keys import public_key
-from protocol.addresses import LOCAL, Home, is_loopback, is_tcp, tcp_host
+from protocol.addresses import LOCAL, AddressError, Home, is_loopback, is_tcp, tcp_host
 from protocol.config import ClusterConfig, GatewayConfig, WorkerConfig
+from protocol.keyfiles import KeyFileError
 from protocol.models import is_hub_id
 from protocol.reachability import Reach
 from protocol.wire_keys import allow, is_key
@@ -29,6 +30,8 @@ _HEAD = "# Written by clusterctl of the machine that operates this cluster; chan
 _EVERYWHERE = ("0.0.0.0", "[::]", "*")  # noqa: S104 (refused)
 _LOOK_S = 0.5
 _GRACE_S = 60.0
+_KNOWS_NO_FIT = 2
+"""The exit code of an older version there."""
 _PUT = 'umask 077; cat >"$1.new" && mv "$1.new" "$1"'
 _DIAL = """
 import errno, socket, sys
@@ -40,6 +43,15 @@ except OSError as error:
     sys.exit(errno.errorcode.get(error.errno, str(error)))
 """
 """Names are the same on all systems, numbers are not."""
+UNDOING_FAULTS = (
+    HostUnreachableError,
+    RunnerTimeoutError,
+    OperationError,
+    KeyFileError,
+    AddressError,
+    OSError,
+)
+"""With these, what was begun cannot be undone now."""
 
 
 class Witness(msgspec.Struct, frozen=True):
@@ -156,22 +168,33 @@ def undone_on_failure(
     worker_id: str,
     operation: Operation,
 ) -> Iterator[None]:
-    """When the block fails, the worker is not there; if that cannot be now, the next command sees to it."""
+    """When the block fails, the worker is not there; if that cannot be now, the next command sees to it.
+
+    Raises `RolledBackError` when all is as it was, and else what the block raises.
+    """
     try:
         yield
-    except BaseException:
+    except BaseException as error:
         try:
             withdraw(home, node, version, config, worker_id)
-        except (HostUnreachableError, RunnerTimeoutError, OperationError):
+        except UNDOING_FAULTS:
             operation.leave_open()  # what is in the way of that was in the way before, and is told already
-        raise
+            error.add_note(f"it cannot be undone on {node.name} now: the next command for that node does it")
+            raise error from None
+        except BaseException:
+            operation.leave_open()
+            raise
+        if not isinstance(error, Exception):
+            raise
+        raise RolledBackError(f"{error}; what was begun on {node.name} is undone") from error
 
 
 def withdraw(home: Home, node: Node, version: str, config: ClusterConfig, worker_id: str) -> None:
-    """Have nothing of a worker there, whether or not it was placed. Raises `OperationError`."""
-    allow(home, worker_id, None)
-    forget_key(node, worker_id)
-    follow(node, version, without(config, worker_id))
+    """Have nothing of a worker there, whether or not it was placed. Raises what is in `UNDOING_FAULTS`."""
+    with contextlib.ExitStack() as each:  # all of it, whatever comes of the others
+        each.callback(allow, home, worker_id, None)
+        each.callback(forget_key, node, worker_id)
+        follow(node, version, without(config, worker_id))
 
 
 def without(config: ClusterConfig, worker_id: str) -> ClusterConfig:
@@ -181,8 +204,8 @@ def without(config: ClusterConfig, worker_id: str) -> ClusterConfig:
 
 
 def forget_key(node: Node, worker_id: str) -> None:
-    """Another worker of that id gets another pair."""
-    node.runner.run(["rm", "-f", str(_secret_of(node, worker_id))])
+    """Another worker of that id gets another pair. Raises `OperationError`."""
+    _must(node, node.runner.run(["rm", "-f", str(_secret_of(node, worker_id))]), "removing its key")
 
 
 def restart(node: Node, worker_id: str) -> None:
@@ -209,16 +232,10 @@ def witnesses(node: Node, version: str) -> tuple[Witness, ...]:
         raise OperationError(f"{node.name}: clusterctl status answers oddly: {error}") from error
 
 
-def refuse_parked(node: Node, worker_id: str, say: Say) -> None:
-    """Raises `OperationError` when the machine gave it up. `say` is told the end of its log."""
-    for known in witnesses(node, installed_version(node)):
-        if known.id == worker_id and known.state == "parked":
-            for line in known.last_log:
-                say(f"  {line}")
-            raise OperationError(
-                f"{worker_id} does not come up on {node.name}: {known.last_error}; to undo it:"
-                f" clusterctl remove-worker {worker_id}"
-            )
+def given_up(node: Node, worker_id: str) -> Witness | None:
+    """The worker, if the machine's supervisor starts it no more. Raises `OperationError`."""
+    found = witnesses(node, installed_version(node))
+    return next((w for w in found if w.id == worker_id and w.state == "parked"), None)
 
 
 def _issue_key(home: Home, node: Node, version: str, config: ClusterConfig, worker_id: str) -> None:
@@ -265,10 +282,15 @@ def _refuse_no_room(node: Node, version: str, worker: WorkerConfig) -> None:
     if node.runner.run(["test", "-f", str(node.config_file)]).code == 0:
         words += ["--config", str(node.config_file)]
     ended = node.clusterctl(version, ["model", "fit", *words])
-    if ended.code == Exit.REFUSED:
+    if ended.code == Exit.REFUSED and ended.out:
         raise RefusedError(
             f"{worker.id} does not fit into the memory of {node.name} (--force-memory goes on):\n"
-            f"{(ended.out or ended.err).strip()}"
+            f"{ended.out.strip()}"
+        )
+    if ended.code not in (Exit.DONE, _KNOWS_NO_FIT):
+        raise RefusedError(
+            f"whether {worker.id} fits into the memory of {node.name} is not known (--force-memory goes on):"
+            f" {ended.words}"
         )
 
 

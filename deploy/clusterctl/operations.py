@@ -49,6 +49,10 @@ class RefusedError(OperationError):
     """Nothing was done, because a check failed."""
 
 
+class RolledBackError(OperationError):
+    """It did not work, and what was begun is undone."""
+
+
 def make_folders(home: Home) -> None:
     """The home's folders, each only for its owner. Raises `AddressError`."""
     for folder in (home.path, home.run, home.logs, home.keys):

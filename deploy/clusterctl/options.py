@@ -57,20 +57,28 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except _REFUSALS as error:
-            output.say(f"refused: {error}")
+            output.say(f"refused: {_words(error)}")
             sys.exit(Exit.REFUSED)
         except HostUnreachableError as error:
-            output.say(f"failed: {error}")
+            output.say(f"failed: {_words(error)}")
             sys.exit(Exit.UNREACHABLE)
+        except operations.RolledBackError as error:
+            output.say(f"failed: {error}")
+            sys.exit(Exit.ROLLED_BACK)
         except (*_FAILURES, OSError) as error:
             full = isinstance(error, OSError) and error.errno in _FULL
-            output.say(f"failed: {error}; make room on the disk" if full else f"failed: {error}")
+            output.say(f"failed: {_words(error)}{'; make room on the disk' if full else ''}")
             sys.exit(Exit.FAILED)
         except KeyboardInterrupt:
             output.say("interrupted")
             sys.exit(Exit.INTERRUPTED)
 
     return wrapper
+
+
+def _words(error: Exception) -> str:
+    """What it says, and what was noted on its way here."""
+    return "; ".join([str(error), *getattr(error, "__notes__", ())])
 
 
 @contextlib.contextmanager

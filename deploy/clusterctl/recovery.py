@@ -10,9 +10,7 @@ from clusterctl.journal import Entry, Operation
 from clusterctl.node_lock import changing
 from clusterctl.node_placing import ADD, PATIENCE_S, REMOVE, end_there
 from clusterctl.nodes import Node
-from clusterctl.operations import OperationError, Say
-from clusterctl.runner import RunnerTimeoutError
-from clusterctl.ssh import HostUnreachableError
+from clusterctl.operations import Say
 from clusterctl.upgrading import UPGRADE, Upgrading
 from clusterctl.wire_keys import forget_worker
 from protocol.addresses import LOCAL, Home
@@ -43,7 +41,7 @@ def _take_up(home: Home, path: Path, operation: Operation, say: Say) -> None:
     begun = f"{entry.words} was interrupted {entry.reached}"
     try:
         operation.outcome = _settle(home, path, operation, say)
-    except (HostUnreachableError, RunnerTimeoutError, OperationError, LockHeldError) as error:
+    except (*node_workers.UNDOING_FAULTS, LockHeldError) as error:
         say(f"{begun}; that cannot be undone or finished now, the next command tries again: {error}")
         operation.leave_open()
     except BaseException:

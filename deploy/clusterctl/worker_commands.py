@@ -47,7 +47,11 @@ from protocol.models import is_hub_id
         "clusterctl add-worker --model embedded --host studio-2 --wait",
         failed="with --wait: it never serves",
         refused="the id has another worker, there is no such model, it does not fit, or a value is wrong",
-        also=["6 the node cannot be reached", "130 interrupted: the worker goes on starting"],
+        also=[
+            "4 it could not be started on its node, and that is undone",
+            "6 the node cannot be reached",
+            "130 interrupted: the worker goes on starting",
+        ],
     ),
 )
 @click.option(

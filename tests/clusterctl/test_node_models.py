@@ -83,6 +83,17 @@ def test_a_version_there_that_knows_no_fit_is_no_hindrance():
     assert PASSED in place(FakeNode(Ended(2, err="No such command"), "/opt/studiofleet/models/org/m"))
 
 
+@pytest.mark.parametrize(
+    "answer", [Ended(1, err="failed: it does not tell its memory"), Ended(3, err="refused: m is damaged")]
+)
+def test_a_machine_that_cannot_tell_whether_it_fits_is_not_taken_for_one_where_it_does(answer: Ended):
+    node = FakeNode(answer, "/opt/studiofleet/models/org/m")
+    said = place(node)
+    assert "is not known (--force-memory goes on)" in said
+    assert said.endswith(answer.err)
+    assert PASSED in place(node, force_memory=True)
+
+
 def test_other_engines_are_not_measured():
     node = FakeNode(Ended(3))
     assert PASSED in place(node, WorkerConfig(id="far-1", model="org/m", node="studio-2", engine="fake"))
