@@ -9,6 +9,7 @@ import pytest
 
 from protocol.addresses import models_folder
 from tests.mlx.tiny import tiny_folder
+from tests.mlx.tiny_vision import vision_folder
 from worker.engine import loading
 from worker.engine.base import run_blocking_startup_work
 from worker.engine.batched import BatchedEngine
@@ -60,6 +61,12 @@ def tiny(models, tmp_path_factory):
     """A model folder that is loaded in a moment, and what it says is no matter."""
     embedded = ensure_embedded(models, lambda done, doing: None)
     return tiny_folder(embedded, tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def seeing(tmp_path_factory):
+    """The folder of a model that names the colour of a picture."""
+    return vision_folder(tmp_path_factory.mktemp("models") / "seeing")
 
 
 @pytest.fixture(scope="session")
