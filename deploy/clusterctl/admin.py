@@ -188,7 +188,7 @@ def _read(
     body: Callable[[http.client.HTTPResponse], bytes] = http.client.HTTPResponse.read,
 ) -> T | None:
     """What `GET /admin/PATH` tells; None when nothing of that kind comes."""
-    connection = _connection(home, gateway_id, _TIMEOUT_S)
+    connection = connection_to(home, gateway_id, _TIMEOUT_S)
     if connection is None:
         return None
     try:
@@ -207,7 +207,7 @@ def _operators_headers(home: Home) -> dict[str, str]:
     return {}
 
 
-def _connection(home: Home, gateway_id: str, timeout_s: float) -> http.client.HTTPConnection | None:
+def connection_to(home: Home, gateway_id: str, timeout_s: float) -> http.client.HTTPConnection | None:
     """To where the gateway says that it serves; None when it says nothing."""
     try:
         url, *more = home.http_url(gateway_id).read_text().split()
@@ -250,7 +250,7 @@ def _post(
     timeout_s: float,
     only: str = "",
 ) -> tuple[http.client.HTTPMessage, bytes]:
-    connection = _connection(home, gateway_id, timeout_s)
+    connection = connection_to(home, gateway_id, timeout_s)
     if connection is None:
         raise ActionError(f"the gateway {gateway_id} does not run; to start it: clusterctl up")
     headers = {"content-type": "application/json", "authorization": f"Bearer {read_admin_key(home)}"}

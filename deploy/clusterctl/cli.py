@@ -24,6 +24,7 @@ from clusterctl import (
     wire_commands,
     worker_commands,
 )
+from clusterctl.bench_commands import bench
 from clusterctl.boot_commands import boot
 from clusterctl.control import NAME
 from clusterctl.doctor_commands import doctor
@@ -172,6 +173,7 @@ for command in (
     node,
     doctor,
     explain,
+    bench,
 ):
     cli.add_command(command)
 
