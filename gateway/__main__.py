@@ -36,6 +36,7 @@ from gateway.quotas import Quotas, shared_storage
 from gateway.secured import Secured
 from gateway.sight import Sight
 from gateway.tls import Tls
+from gateway.traces import Traces
 from gateway.watch import Watched
 from protocol import logs
 from protocol.addresses import LOCAL, SUPERVISOR, AddressError, Home
@@ -47,6 +48,7 @@ from protocol.folders import leave_socket_folder
 from protocol.keyfiles import KeyFileError
 from protocol.locks import is_locked
 from protocol.states import ExitCode
+from protocol.traces import collector
 from protocol.watchdog import Watchdog
 from protocol.wire_keys import allowed_path, read_allowed
 
@@ -136,6 +138,7 @@ class _Gateway:
         self._pictures = Pictures(cluster_config.media)
         self._allowed = Watched(allowed_path(home))
         self._shared = shared_storage(cluster_config.limits)
+        self._collector = collector(cluster_config.traces, "studiofleet-gateway", gateway.id)
         self._stop = asyncio.Event()
         self._watchdog = Watchdog(cluster_config.heartbeat.loop_stall_s)
 
@@ -168,6 +171,8 @@ class _Gateway:
             if "ipc" in self._gateway.listen:
                 self._home.socket(self._gateway.id).unlink(missing_ok=True)  # ZeroMQ leaves it
                 leave_socket_folder(self._home)
+            if self._collector is not None:
+                self._collector.close()
         logger.info("gateway %s ends", self._gateway.id)
 
     def _server(self, cluster: Cluster) -> _Server:
@@ -177,10 +182,13 @@ class _Gateway:
         actions = Admin(cluster, limits, self._doors.admin, lambda: self._reload(cluster))
         quotas = Quotas(asyncio.get_running_loop().time, self._shared)
         intake = Intake(limits)
+        sight = Sight(cluster.catalog, self._pictures, intake)
+        collector = self._collector
+        traces = None if collector is None else Traces(collector, self._config.traces.ratio)
         app = make_app(
             cluster,
             self._config,
-            Desk(Metrics(cluster), limits, intake, quotas, Sight(cluster.catalog, self._pictures, intake)),
+            Desk(Metrics(cluster), limits, intake, quotas, sight, traces),
             actions,
             self._doors.access,
             lambda: len(server.server_state.connections),

@@ -22,6 +22,7 @@ from gateway.middleware import Reply
 from gateway.quotas import Quotas
 from gateway.sight import Sight
 from gateway.stream import Stream
+from gateway.traces import Traces
 from protocol.config import LimitsConfig
 from protocol.errors import ClusterError, ErrorCode
 from protocol.messages import Finished, Generate
@@ -38,6 +39,7 @@ class Desk:
     intake: Intake
     quotas: Quotas
     sight: Sight
+    traces: Traces | None = None
 
 
 class Generation:
@@ -51,10 +53,13 @@ class Generation:
         self._intake = desk.intake
         self._quotas = desk.quotas
         self._sight = desk.sight
+        self._traces = desk.traces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply: Reply = scope["state"]["reply"]
         code = "ok"
+        if self._traces is not None:
+            reply.trace = self._traces.begin(scope["headers"], reply.request_id, _now())
         try:
             await self._answer(scope, receive, reply)
         except ClusterError as error:
@@ -68,6 +73,9 @@ class Generation:
             raise
         finally:
             self._metrics.outcome(reply.model, code)
+            if reply.trace is not None:
+                reply.told["trace"] = reply.trace.place.trace_id
+                reply.trace.end(reply.model, code, _now())
 
     async def _answer(self, scope: Scope, receive: Receive, reply: Reply) -> None:
         asked, size = await self._intake.take(scope["headers"], receive, self._dialect.parse)
@@ -82,7 +90,12 @@ class Generation:
         watcher: asyncio.Task[None] | None = None
         try:
             requests, parts = await self._sight.take(requests, receive)
-            choices.open(requests, size, parts)
+            try:
+                choices.open(requests, size, parts)
+            finally:
+                if reply.trace is not None:
+                    lives = self._cluster.dispatcher.lives.of(requests[0].request_id)
+                    reply.trace.parsed(asked, lives, _now())
             watcher = asyncio.create_task(_watch(receive, choices))
             if asked.stream:
                 await self._write_stream(asked, choices, reply)
@@ -97,6 +110,8 @@ class Generation:
             if choices.worker is not None:
                 reply.worker_id = choices.worker.worker_id
             reply.told = choices.account()
+            if reply.trace is not None:
+                reply.trace.answered(choices.usage, reply.told.get("first_token_s"))
             self._quotas.done(reply.caller, len(requests), choices.close())
 
     def _requests(self, asked: Asked, reply: Reply, conversation: str) -> list[Generate]:
@@ -104,7 +119,12 @@ class Generation:
         asked = replace(asked, cache_key=asked.cache_key or conversation)
         request_id = f"{reply.request_id}.{secrets.token_hex(4)}"
         seed = secrets.randbits(63) if asked.seed is None else asked.seed
-        return generates(asked, request_id, reply.model, seed, self._limits.request_timeout_s, reply.caller)
+        requests = generates(
+            asked, request_id, reply.model, seed, self._limits.request_timeout_s, reply.caller
+        )
+        if reply.trace is None:
+            return requests
+        return [replace(request, trace_context=reply.trace.place.carried) for request in requests]
 
     async def _write_whole(self, asked: Asked, choices: Choices, reply: Reply) -> None:
         while not choices.is_over:
@@ -211,6 +231,10 @@ class _News:
         self._open = [(number, stream) for number, stream in self._open if number != index]
         events = self._writer.finish(index, end)
         return events if self._open else events + self._writer.end(self.choices.usage)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 async def _watch(receive: Receive, choices: Choices) -> None:

@@ -18,6 +18,7 @@ from gateway.access import ANYBODY, Access
 from gateway.body import Headers, discard_body, header
 from gateway.failures import Shape, render, shape_of
 from gateway.line import Line
+from gateway.traces import Trace
 from protocol.api_keys import now as time_now
 from protocol.errors import ClusterError, ErrorCode
 
@@ -80,6 +81,7 @@ class Reply:
         """Whether the connection ends with this answer."""
         self.told: dict[str, str | int | float] = {}
         """What the access line says of the request beyond ids, status and time."""
+        self.trace: Trace | None = None
         self._extra = [*extra]
         self.shape = shape
 

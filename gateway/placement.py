@@ -18,6 +18,7 @@ from gateway.flight import Flight, Placed, Sent, Transport
 from gateway.lives import considered
 from gateway.registry import Registry, WorkerView
 from gateway.stall import hangs
+from protocol import spans
 from protocol.config import ClusterConfig
 from protocol.messages import Abort, Started
 
@@ -86,8 +87,11 @@ class Placement:
             worker = self._choice(self._wanted(flight, now), sound, free, self._rng)
             if worker is None:
                 return Placed.WAITS
-            if self._send(flight, worker, now):
+            span_id = spans.new_span_id() if flight.request.trace_context else ""
+            if self._send(flight, worker, span_id, now):
                 facts = considered(sound, free, flight.tried)
+                if span_id:
+                    facts["span"] = span_id
                 flight.life.note(now, "sent", worker.worker_id, attempt=flight.attempt, **facts)
                 flight.tried.add(worker.worker_id)
                 return Placed.SENT
@@ -120,7 +124,7 @@ class Placement:
         self._finds.learn(flight.model, key, home=affinity.is_home(key, worker, serving), found=found)
         return found
 
-    def _send(self, flight: Flight, worker: WorkerView, now: float) -> bool:
+    def _send(self, flight: Flight, worker: WorkerView, span_id: str, now: float) -> bool:
         left = None if math.isinf(flight.deadline) else max(0.0, flight.deadline - now)
         message = msgspec.structs.replace(
             flight.request,
@@ -128,6 +132,9 @@ class Placement:
             time_left_s=left,
             resume_token_ids=tuple(flight.emitted),
         )
+        if span_id:
+            context = spans.within(message.trace_context, span_id)
+            message = msgspec.structs.replace(message, trace_context=context)
         sent = self._transport.send(worker.connection, message, flight.parts)
         if sent is Sent.OK:
             flight.connection = worker.connection

@@ -30,6 +30,7 @@ from protocol.config_tables import (
     RoutingConfig,
     Table,
     TakeoverConfig,
+    TracesConfig,
     WorkerConfig,
 )
 
@@ -49,6 +50,7 @@ __all__ = [
     "ResidencyConfig",
     "RoutingConfig",
     "TakeoverConfig",
+    "TracesConfig",
     "WorkerConfig",
     "parse",
 ]
@@ -70,6 +72,7 @@ class ClusterConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=True
     limits: LimitsConfig = LimitsConfig()
     auth: AuthConfig = AuthConfig()
     log: LogConfig = LogConfig()
+    traces: TracesConfig = TracesConfig()
     models: tuple[ModelConfig, ...] = ()
     nodes: tuple[NodeConfig, ...] = ()
     anthropic: AnthropicConfig = AnthropicConfig()

@@ -15,7 +15,13 @@ from protocol.values import Name
 
 if TYPE_CHECKING:
     from protocol.config import ClusterConfig
-    from protocol.config_tables import GatewayConfig, HeartbeatConfig, LimitsConfig, WorkerConfig
+    from protocol.config_tables import (
+        GatewayConfig,
+        HeartbeatConfig,
+        LimitsConfig,
+        TracesConfig,
+        WorkerConfig,
+    )
 
 ENGINES = ("batched", "serial", "fake")
 _PLANNED_ENGINES = ("vision", "embeddings")
@@ -31,6 +37,7 @@ def check(config: ClusterConfig) -> None:
     _check_names(config)
     _check_storage(config.limits)
     _check_heartbeat(config.heartbeat)
+    _check_traces(config.traces)
     check_media(config.media)
     for gateway in config.all_gateways:
         _check_gateway(gateway, config)
@@ -107,6 +114,22 @@ def _check_heartbeat(heartbeat: HeartbeatConfig) -> None:
         raise ConfigError(
             f"[heartbeat]: loop_stall_s = {heartbeat.loop_stall_s:g} has to be twice interval_s"
             f" = {heartbeat.interval_s:g} at least: a loop shows with each heartbeat that it runs"
+        )
+
+
+def _check_traces(traces: TracesConfig) -> None:
+    if traces.endpoint is None:
+        return
+    url = urlsplit(traces.endpoint)
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise ConfigError(
+            f"traces.endpoint: {traces.endpoint[:100]!r} is no address of a collector;"
+            " write http://HOST:4318/v1/traces"
+        )
+    if url.password:
+        raise ConfigError(
+            "traces.endpoint: a password stands in the address; send spans to a collector of this machine,"
+            " and have that one sign in elsewhere"
         )
 
 

@@ -242,6 +242,15 @@ class AuthConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`/metrics` takes no key from this machine, takes one from all, or from nobody."""
 
 
+class TracesConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[traces]`: one trace of each request, for a collector. Needs: scripts/install --traces."""
+
+    endpoint: str | None = None
+    """Where all processes send spans, by OTLP over HTTP: `http://HOST:4318/v1/traces`. Default: nowhere."""
+    ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    """The share of requests that have a trace; who sends a `traceparent` has decided that."""
+
+
 class LogConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[log]`"""
 

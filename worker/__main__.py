@@ -20,6 +20,7 @@ from protocol.folders import leave_socket_folder, private_folder, socket_folder
 from protocol.keyfiles import KeyFileError
 from protocol.locks import LockHeldError, locked
 from protocol.states import ExitCode
+from protocol.traces import collector
 from worker.attempts import Attempts
 from worker.engine.load import make_engine
 from worker.server import Server
@@ -77,7 +78,8 @@ def _run(path: Path, worker_id: str, home: Home, attempts: Attempts) -> ExitCode
 
 def _serve(config: ClusterConfig, worker: WorkerConfig, home: Home, attempts: Attempts) -> ExitCode:
     engine = make_engine(worker, models_folder(os.environ))
-    server = Server(config, worker, engine, home, attempts.arrived)
+    traces = collector(config.traces, "studiofleet-worker", worker.id)
+    server = Server(config, worker, engine, home, attempts.arrived, traces)
     runner = asyncio.Runner()
     try:
         code = runner.run(server.run())
@@ -89,6 +91,8 @@ def _serve(config: ClusterConfig, worker: WorkerConfig, home: Home, attempts: At
         # The exit code is settled: a signal that comes late must not end the process with another.
         runner.get_loop().remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
+    if traces is not None:
+        traces.close()
     if server.is_stuck:
         home.lock(worker.id).unlink(missing_ok=True)
         _end(attempts.end(code))

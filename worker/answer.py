@@ -53,6 +53,16 @@ class Answer:
     def started(self) -> bool:
         return self._started_at is not None
 
+    @property
+    def usage(self) -> Usage:
+        return self._usage
+
+    def phases(self, now: float) -> list[tuple[str, float, float]]:
+        """Its name, beginning and end, of each phase that began; the last one ends now."""
+        names = ("queue", "prefill", "decode")
+        times = [at for at in (self._accepted_at, self._started_at, self._first_at) if at is not None]
+        return list(zip(names, times, [*times[1:], now], strict=False))
+
     def start(self, output: GenerationOutput, now: float) -> Started:
         """The first item came: the engine took the request."""
         self._started_at = now

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,7 +13,9 @@ from msgspec.structs import replace
 
 from protocol.errors import WORKER_DIED, ErrorCode
 from protocol.messages import Accepted, Delta, Failed, Finished, Generate, Message, Rejected
+from protocol.traces import Spans
 from protocol.values import Capacity, Load
+from worker import traces
 from worker.admission import Admission, NoPlace, estimated_tokens
 from worker.answer import Answer
 from worker.engine.base import BaseEngine, EngineBusy, GenerationOutput
@@ -97,6 +100,7 @@ class Core:
         """Why nothing new is taken (a reason of `Rejected`); None while requests are taken."""
         self.max_model_len: int | None = None
         self._syntax = Syntax()
+        self.traces: Spans | None = None
 
     @property
     def held(self) -> int:
@@ -271,7 +275,8 @@ class Core:
         del self._held[held.key]
         if held.insisting is not None:
             held.insisting.cancel()
-        self._admission.release(held.key, asyncio.get_running_loop().time())
+        loop = asyncio.get_running_loop()
+        self._admission.release(held.key, loop.time())
         self._over()
         message: End | None
         if task.cancelled():
@@ -281,6 +286,10 @@ class Core:
             message = _failed(held.request, ErrorCode.INTERNAL_ERROR, "the worker met a fault")
         else:
             message = task.result()
+        if self.traces is not None:
+            now = loop.time()
+            spans = traces.made(held.request, held.answer, message, now)
+            self.traces.take(span.shifted(time.time() - now) for span in spans)
         if message is None:
             logger.debug("request %s: aborted", held.key.request_id)
             self._freed()

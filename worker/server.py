@@ -35,6 +35,7 @@ from protocol.messages import (
     WhoAreYou,
 )
 from protocol.states import ExitCode, WorkerState
+from protocol.traces import Spans
 from protocol.watchdog import Watchdog
 from worker.core import Core
 from worker.dialing import dials
@@ -65,6 +66,7 @@ class Server:
         engine: BaseEngine,
         home: Home,
         arrived: Callable[[bool], None] = lambda _ready: None,
+        traces: Spans | None = None,
     ) -> None:
         """`arrived` is called whenever it serves (then with True), or would if asked."""
         self._config = config
@@ -81,6 +83,7 @@ class Server:
             over=self._request_over,
             broken=self._engine_failed,
         )
+        self._core.traces = traces
         self._tokenizer = Tokenizer(engine, self._send, self._core.load, self._engine_failed)
         self._residence = Residence(config, worker, engine, self._core, home, self._said)
         self._life = self._residence.life

@@ -38,10 +38,10 @@ def _digest_of_gateway(config: ClusterConfig) -> str:
 
 
 def _digest_of_worker(config: ClusterConfig, worker: WorkerConfig) -> str:
-    """Of what it reads at its start: its own entry but for further names, gateways, beats and logs."""
+    """Of what it reads at its start: its own entry gateways, beats, logs, traces; no further names."""
     gateways = [(gateway.id, gateway.listen, gateway.insecure_tcp) for gateway in config.all_gateways]
     own = msgspec.structs.replace(worker, aliases=())
-    return _digest((own, gateways, config.heartbeat, config.residency, config.log))
+    return _digest((own, gateways, config.heartbeat, config.residency, config.log, config.traces))
 
 
 def _digest(read: object) -> str:

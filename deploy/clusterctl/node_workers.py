@@ -91,7 +91,7 @@ def _dialled(gateway: GatewayConfig) -> str:
 
 
 def node_config(config: ClusterConfig, node: str) -> str:
-    """What that machine has to know: its own workers, where the gateways are, how to beat and log."""
+    """What that machine has to know: its own workers, where the gateways are, how to beat, log and trace."""
     residency = msgspec.to_builtins(config.residency)
     if (budget := config.node_named(node).memory_budget_mb) is not None:
         residency["memory_budget_mb"] = budget
@@ -102,6 +102,7 @@ def node_config(config: ClusterConfig, node: str) -> str:
         "heartbeat": msgspec.to_builtins(config.heartbeat),
         "residency": {key: value for key, value in residency.items() if value is not None},
         "log": msgspec.to_builtins(config.log),
+        **({"traces": msgspec.to_builtins(config.traces)} if config.traces.endpoint else {}),
         "gateways": [_gateway(gateway) for gateway in config.all_gateways],
         "workers": [_worker(worker) for worker in config.workers_on(node)],
     }

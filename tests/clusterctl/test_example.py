@@ -22,6 +22,7 @@ from protocol.config import (
     ResidencyConfig,
     RoutingConfig,
     TakeoverConfig,
+    TracesConfig,
     WorkerConfig,
     parse,
 )
@@ -40,6 +41,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "auth": AuthConfig,
     "media": MediaConfig,
     "log": LogConfig,
+    "traces": TracesConfig,
     "models": ModelConfig,
     "nodes": NodeConfig,
     "anthropic": AnthropicConfig,

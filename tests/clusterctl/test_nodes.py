@@ -102,7 +102,9 @@ def test_a_node_is_told_no_more_than_it_needs():
         f'[[workers]]\nid = "w-{n}"\nmodel = "/m/a"\nnode = "{node}"\nmax_num_seqs = 4\n'
         for n, node in enumerate(("local", "studio-2"))
     )
+    text += '[traces]\nendpoint = "http://10.0.0.5:4318/v1/traces"\nratio = 0.5\n'
     told = parse(node_config(parse(text), "studio-2"))
+    assert told.traces == parse(text).traces
     assert [(w.id, w.node, w.max_num_seqs) for w in told.workers] == [("w-1", "local", 4)]
     assert [(g.id, g.node, g.listen) for g in told.all_gateways] == [
         ("gw-1", "elsewhere", ("tcp://10.0.0.5:5555",))

@@ -132,6 +132,7 @@ class Fleet:
         priority: str = "normal",
         cache_key: str = "",
         parts: tuple[bytes, ...] = (),
+        trace_context: dict[str, str] | None = None,
     ) -> Outlet:
         outlet = Outlet()
         request = Generate(
@@ -144,6 +145,7 @@ class Fleet:
             tenant=tenant,
             priority=priority,
             cache_key=cache_key,
+            trace_context=trace_context or {},
         )
         terms = Terms(waits, only, parts)
         self.dispatcher.submit(request, outlet, size, self.now, terms=terms, further=further)

@@ -1,4 +1,4 @@
-"""Words that no log, metric or page of the operator may have: set free in every dialect, then looked for."""
+"""Words that no log, metric, span or page of the operator may have: said in every dialect, and looked for."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from tests.integration.cluster import (
     script,
     wait_for,
 )
+from tests.otlp import Collector, collecting
 
 pytestmark = pytest.mark.integration
 
@@ -73,10 +74,18 @@ def clusterctl(cluster: Cluster, *arguments: str) -> str:
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
+def collector() -> Iterator[tuple[str, Collector]]:
+    with collecting() as found:
+        yield found
+
+
+@pytest.fixture
+def cluster(collector: tuple[str, Collector]) -> Iterator[Cluster]:
     options = {"tool_parser": "hermes", "reasoning_parser": "think"}
     workers = "".join(fake_worker(w, engine_options=options) for w in ("w-1", "w-2"))
-    with running(config_text(workers, extra=SETTINGS), gateways=()) as found:
+    with running(
+        config_text(workers, extra=f'{SETTINGS}[traces]\nendpoint = "{collector[0]}"\n'), gateways=()
+    ) as found:
         ensure_admin_key(found.home)
         found.start("gateway", "gw-1")
         found.start("worker", "w-1")
@@ -120,13 +129,19 @@ def told(cluster: Cluster, ids: list[str]) -> Iterator[tuple[str, str]]:
             yield f"command line of {name}", " ".join(psutil.Process(process.pid).cmdline())
 
 
-def test_neither_prompts_nor_answers_nor_keys_are_told_anywhere(cluster: Cluster):
+def test_neither_prompts_nor_answers_nor_keys_are_told_anywhere(
+    cluster: Cluster, collector: tuple[str, Collector]
+):
     key = clusterctl(cluster, "keys", "create", "canary").splitlines()[-1]
     url = cluster.url()
     wait_for(lambda: httpx.get(url + "/v1/models").status_code == 401, "the key to be asked for")
     ids = ask(url, key)
     cluster.wait_idle()
     texts = dict(told(cluster, ids))
+    spans = collector[1]
+    wait_for(lambda: len({span.trace_id for span in spans.spans}) > len(ids), "the traces to arrive")
+    texts["traces"] = "".join(body.decode("latin-1") for body in spans.bodies)
+    assert all(request_id in texts["traces"] for request_id in ids)
     assert all(request_id in json.dumps(texts) for request_id in ids)  # it was looked in the right places
     secrets = (*WORDS, key, read_admin_key(cluster.home))
     assert [(where, word) for where, text in texts.items() for word in secrets if word in text] == []

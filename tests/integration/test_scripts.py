@@ -113,6 +113,15 @@ def test_install_is_done_at_once_when_nothing_changed(checkout):
     assert "-r requirements/worker.txt" in first
     assert call(install).returncode == 0
     assert calls.read_text() == first
+    for arguments in ("--traces", "--gateway --traces", "--dev"):
+        assert call(install, *arguments.split()).returncode == 0
+        *_others, requirements, _ours = calls.read_text().splitlines()
+        assert "-r requirements/traces.txt" in requirements
+        assert ("-r requirements/worker.txt" in requirements) == ("--gateway" not in arguments)
+        before = calls.read_text()
+        smaller = arguments.removesuffix("--traces").removesuffix("--dev").split()
+        assert (call(install, *smaller).returncode, calls.read_text()) == (0, before)  # it holds that, too
+    first = calls.read_text()
     (checkout / "requirements" / "worker.txt").write_text("# changed\n")
     assert call(install).returncode == 0
     assert calls.read_text() != first

@@ -109,6 +109,10 @@ def test_the_served_name_defaults_to_the_last_part(model: str, name: str):
         (LEAST + "[limits]\nstorage = 'memcached://x'", r"no address of a storage; write redis://"),
         (LEAST + "[limits]\nstorage = 'redis://'", r"no address of a storage"),
         (LEAST + "[limits]\nstorage = 'redis://:pw@x'", r"storage_password_file"),
+        (LEAST + "[traces]\nendpoint = '127.0.0.1:4318'", r"no address of a collector; write http://"),
+        (LEAST + "[traces]\nendpoint = 'http://'", r"no address of a collector"),
+        (LEAST + "[traces]\nendpoint = 'https://me:pw@x/v1/traces'", r"a password stands in the address"),
+        (LEAST + "[traces]\nratio = 2", r"\$\.traces\.ratio"),
         (LEAST + "[telemetry]\nx = 1", "unknown field `telemetry`"),
     ],
 )
