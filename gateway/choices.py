@@ -10,6 +10,7 @@ from gateway.cluster import Cluster
 from gateway.dialects.base import Asked, total
 from gateway.flight import Terms
 from gateway.stream import Group, Stream
+from gateway.trial import Trial
 from protocol.api_keys import PRIORITIES, ApiKey
 from protocol.messages import Generate
 from protocol.values import Usage
@@ -65,7 +66,8 @@ class Choices(Group):
 
         `parts`: the pictures that their messages name; they share them.
         """
-        terms = replace(self._terms, parts=parts)
+        trial = Trial(requests[0].request_id) if len(requests) > 1 else None
+        terms = replace(self._terms, parts=parts, trial=trial)
         for request in requests:
             share = size // len(requests)
             self._ids.append(request.request_id)
@@ -81,7 +83,9 @@ class Choices(Group):
 
     def close(self) -> int:
         """How many tokens they took, prompts included."""
-        took = total([self._cluster.close(request_id) for request_id in self._ids], self._n)
+        # The last first: those in line would be sent to the places of those that were closed before.
+        usages = [self._cluster.close(request_id) for request_id in reversed(self._ids)]
+        took = total(usages[::-1], self._n)
         return took.prompt_tokens + took.completion_tokens
 
     @property

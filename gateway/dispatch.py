@@ -23,9 +23,10 @@ from gateway.needs import Needs
 from gateway.orders import Orders
 from gateway.placement import Choice, Placement, best
 from gateway.registry import Registry, WorkerView
-from gateway.retry import ENGINE_RETRIES, POISON_DEATHS, RetryBudget, may_go_on
+from gateway.retry import ENGINE_RETRIES, RetryBudget, may_go_on
 from gateway.stall import stalled
 from gateway.tally import Tally
+from gateway.trial import POISON_DEATHS, Trial
 from gateway.waiting import WaitingRoom
 from protocol.config import ClusterConfig
 from protocol.errors import WORKER_DIED, ClusterError, ErrorCode, worker_code
@@ -103,7 +104,8 @@ class Dispatcher:
         life = self.lives.begin(request.request_id, model, now)
         life.note(now, "came", bytes=size, priority=request.priority)
         held = size + sum(map(len, terms.parts))
-        flight = Flight(self._count, request, model, outlet, held, deadline, life, affinity=affinity)
+        trial = terms.trial or Trial()
+        flight = Flight(self._count, request, model, outlet, held, deadline, life, trial, affinity=affinity)
         flight.only, flight.parts = terms.only, terms.parts
         self._budget.request(now)
         self.flights.add(flight)
@@ -178,6 +180,7 @@ class Dispatcher:
             case Rejected():
                 self._rejected(flight, worker, message, now)
             case Finished():
+                flight.trial.acquit(flight)
                 self.flights.take_out(flight.request_id)
                 flight.life.finished(now, worker, message)
                 self.waiting.settle(flight, message.usage)
@@ -247,11 +250,12 @@ class Dispatcher:
 
     def _after_death(self, flight: Flight, worker: WorkerView, error: ClusterError, now: float) -> None:
         """Its worker died, or hangs; perhaps of it."""
-        flight.deaths = 0 if flight.progressed else flight.deaths + 1
-        if flight.deaths < POISON_DEATHS:
+        silent = now - worker.heard_at >= self._config.heartbeat.suspect_s
+        deaths = flight.trial.died(flight, worker, silent=silent)
+        if deaths < POISON_DEATHS:
             self._retry(flight, worker, error, now)
             return
-        why = f"{flight.deaths} workers ended while they prepared this request; no other gets it: change it"
+        why = f"{deaths} workers ended while they prepared this request; no other gets it: change it"
         self._end(flight, ClusterError(ErrorCode.POISON_REQUEST, why), now)
 
     # --- what time does ---
@@ -321,6 +325,7 @@ class Dispatcher:
 
     def _retry(self, flight: Flight, worker: WorkerView, error: ClusterError, now: float) -> None:
         """On to another worker, which begins anew, or goes on after the tokens that were shown; or end it."""
+        flight.trial.look()
         flight.connection = b""
         flight.fruitless = 0 if flight.progressed else flight.fruitless + 1
         takes_over = self._config.takeover.enabled and self._catalog.takes_over(flight.model)
@@ -391,6 +396,9 @@ class Dispatcher:
                 return True
             flight.tried.clear()
             if placed is Placed.NOWHERE:
+                unmet.add(ticket.needs.alone)
+                continue
+            if placed is Placed.HELD:
                 unmet.add(ticket.needs)
                 continue
             patient += 1

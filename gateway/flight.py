@@ -14,6 +14,7 @@ from gateway.lives import Life
 from gateway.needs import Needs
 from gateway.queue import Ticket
 from gateway.registry import WorkerView
+from gateway.trial import Trial
 from protocol.api_keys import PRIORITIES
 from protocol.errors import ClusterError
 from protocol.messages import Delta, Finished, GatewayMessage, Generate, Started
@@ -36,6 +37,8 @@ class Placed(Enum):
     SENT = "sent"
     WAITS = "waits"
     """There are places, but one of its own workers is worth waiting for."""
+    HELD = "held"
+    """There are places, but not for it while its client's request is on trial."""
     NOWHERE = "nowhere"
     """There is no place for it, nor for others with its needs."""
 
@@ -50,6 +53,8 @@ class Terms:
     """The one worker that may have it; empty: any."""
     parts: tuple[bytes, ...] = ()
     """The pictures that its messages name."""
+    trial: Trial | None = None
+    """That of all choices of the client's request; None: it is the only one."""
 
 
 class Transport(Protocol):
@@ -82,6 +87,7 @@ class Flight:
     size: int
     deadline: float
     life: Life
+    trial: Trial
     parts: tuple[bytes, ...] = field(default=(), repr=False)
     """The pictures that its messages name, for every worker that it is sent to."""
     connection: bytes = b""
@@ -106,8 +112,6 @@ class Flight:
     """Its place in the line, kept when it leaves: who comes back stands where it stood."""
     tried: set[str] = field(default_factory=set)
     """Workers that were asked since it last stood in the line."""
-    deaths: int = 0
-    """Workers in a row that died with it before it had a token there."""
     fruitless: int = 0
     """Attempts in a row that ended without a token."""
     engine_failures: int = 0
@@ -134,7 +138,7 @@ class Flight:
 
     @property
     def needs(self) -> Needs:
-        return Needs(self.only, self.began, bool(self.parts))
+        return Needs(self.only, self.began, bool(self.parts), self.trial.name)
 
     @property
     def usage(self) -> Usage:

@@ -27,9 +27,13 @@ class Flights:
 
     def add(self, flight: Flight) -> None:
         self._flights[flight.request_id] = flight
+        flight.trial.join(flight)
 
     def take_out(self, request_id: str) -> Flight | None:
-        return self._flights.pop(request_id, None)
+        flight = self._flights.pop(request_id, None)
+        if flight is not None:
+            flight.trial.leave(flight)
+        return flight
 
     def at(self, connection: bytes) -> list[Flight]:
         """Those that this worker has."""

@@ -15,6 +15,13 @@ class Needs(NamedTuple):
     resumes: bool = False
     """It goes on with an answer that was begun elsewhere."""
     sees: bool = False
+    trial: str = ""
+    """It goes only where others of the same client's request are, while that is on trial."""
+
+    @property
+    def alone(self) -> Needs:
+        """Without regard to others."""
+        return self._replace(trial="")
 
     def met_by(self, worker: WorkerView) -> bool:
         return (
@@ -25,7 +32,12 @@ class Needs(NamedTuple):
 
     def imply(self, other: Needs) -> bool:
         """Whether every worker that meets these meets the other ones, too."""
-        return other.only in ("", self.only) and self.resumes >= other.resumes and self.sees >= other.sees
+        return (
+            other.only in ("", self.only)
+            and other.trial in ("", self.trial)
+            and self.resumes >= other.resumes
+            and self.sees >= other.sees
+        )
 
 
 ANY = Needs()

@@ -84,6 +84,9 @@ class Placement:
             free = routing.candidates(sound, now, tried=flight.tried, suspect_s=self._suspect_s)
             if not free:
                 return Placed.NOWHERE
+            free = flight.trial.admitted(free)
+            if not free:
+                return Placed.HELD
             worker = self._choice(self._wanted(flight, now), sound, free, self._rng)
             if worker is None:
                 return Placed.WAITS

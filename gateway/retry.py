@@ -10,8 +10,6 @@ from collections import deque
 
 from gateway.flight import Flight
 
-POISON_DEATHS = 2
-"""So many workers that died with a request before it had a token are taken to have died of it."""
 ENGINE_RETRIES = 1
 """So often a request is tried again that an engine failed on."""
 

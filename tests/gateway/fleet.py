@@ -11,6 +11,7 @@ from gateway.dispatch import Dispatcher
 from gateway.flight import Sent, Terms
 from gateway.membership import Membership
 from gateway.registry import Registry, WorkerView
+from gateway.trial import Trial
 from protocol.config import ClusterConfig, GatewayConfig, WorkerConfig
 from protocol.errors import ClusterError
 from protocol.messages import (
@@ -133,6 +134,7 @@ class Fleet:
         cache_key: str = "",
         parts: tuple[bytes, ...] = (),
         trace_context: dict[str, str] | None = None,
+        trial: Trial | None = None,
     ) -> Outlet:
         outlet = Outlet()
         request = Generate(
@@ -147,7 +149,7 @@ class Fleet:
             cache_key=cache_key,
             trace_context=trace_context or {},
         )
-        terms = Terms(waits, only, parts)
+        terms = Terms(waits, only, parts, trial)
         self.dispatcher.submit(request, outlet, size, self.now, terms=terms, further=further)
         return outlet
 

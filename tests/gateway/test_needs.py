@@ -11,7 +11,8 @@ from gateway.needs import ANY, Needs
 from gateway.registry import WorkerView
 from tests.gateway.test_routing import view
 
-NEEDS = st.builds(Needs, st.sampled_from(["", "a", "b"]), st.booleans(), st.booleans())
+NAMES = st.sampled_from(["", "a", "b"])
+NEEDS = st.builds(Needs, NAMES, st.booleans(), st.booleans(), NAMES)
 
 
 def worker(name: str, *, resumes: bool = False, sees: bool = False) -> WorkerView:
@@ -54,4 +55,5 @@ def test_who_meets_needs_meets_those_that_they_imply(needs: Needs, other: Needs,
 def test_all_needs_imply_themselves_and_none(needs: Needs, other: Needs):
     assert needs.imply(needs)
     assert needs.imply(ANY)
+    assert needs.imply(needs.alone)
     assert not (needs.imply(other) and other.imply(needs)) or needs == other

@@ -129,6 +129,21 @@ def test_a_poison_request_is_not_given_to_a_third_worker():
         assert answer.headers["x-worker-id"] in alive()
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_poison_request_for_several_answers_takes_two_workers_too(stream: bool):
+    names = ("w-1", "w-2", "w-3", "w-4")
+    with running(config_text("".join(map(fake_worker, names))), *names) as cluster:
+        body = chat(script(tokens=["x"], exit_at=0), n=12, stream=stream)
+        answer = httpx.post(cluster.url() + "/v1/chat/completions", json=body, timeout=PATIENCE_S)
+        assert (answer.status_code, answer.headers["x-should-retry"]) == (502, "false")
+        assert answer.json()["error"]["code"] == "poison_request"
+        body = chat(script(tokens=["on"]), n=12)
+        answer = httpx.post(cluster.url() + "/v1/chat/completions", json=body, timeout=PATIENCE_S)
+        assert [choice["message"]["content"] for choice in answer.json()["choices"]] == ["on"] * 12
+        assert sum(process.poll() is not None for process in cluster.processes.values()) == 2
+        cluster.wait_idle()
+
+
 def test_workers_register_by_themselves_with_a_new_gateway():
     config = config_text(fake_worker("w-1") + fake_worker("w-2"))
     with running(config, "w-1", "w-2") as cluster:
