@@ -23,8 +23,8 @@ if TYPE_CHECKING:
         WorkerConfig,
     )
 
-ENGINES = ("batched", "serial", "fake")
-_PLANNED_ENGINES = ("vision", "embeddings")
+ENGINES = ("batched", "serial", "vision", "fake")
+_PLANNED_ENGINES = ("embeddings",)
 _WITH_ADAPTERS = ("batched", "serial")
 _STORAGES = ("redis", "rediss", "valkey", "valkeys")
 _CLASS_PATH = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")

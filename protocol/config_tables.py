@@ -56,7 +56,8 @@ class WorkerConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Default: the last part of the model's name."""
     aliases: tuple[Name, ...] = ()
     engine: str = "batched"
-    """`batched`, `serial`, `fake`, or `package.module:Class`."""
+    """`batched`, `serial`, `vision`, `fake`, or `package.module:Class`. `batched` is `vision` for models that
+    are known to see."""
     engine_options: dict[str, Any] = {}
     adapter: FileName | None = None
     """A folder that `mlx_lm.lora` wrote for the model."""

@@ -82,7 +82,7 @@ def child_environment(
 ) -> dict[str, str]:
     """What the process finds in its environment: the cores are shared out among the workers that compute."""
     child = dict(environ)
-    computing = sum(worker.engine == "batched" for worker in config.local_workers)
+    computing = sum(worker.engine in ("batched", "vision") for worker in config.local_workers)
     if spec.kind is Kind.WORKER and computing:
         child.setdefault("OPENBLAS_NUM_THREADS", str(max(1, cores // computing)))
     return child

@@ -14,7 +14,7 @@ from protocol.model_folder import ModelFolder, open_folder
 from protocol.model_shards import Shard, open_shard
 from protocol.models import EMBEDDED_BYTES, model_path
 
-ENGINES = ("batched", "serial")
+ENGINES = ("batched", "serial", "vision")
 """Those whose memory can be told."""
 _MIB = 1 << 20
 _BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
@@ -34,7 +34,7 @@ def worker_need(worker: WorkerConfig, models: Path) -> Need:
         max_model_len=worker.max_model_len,
         kv_tokens=worker.kv_tokens,
         prefix_cache=worker.prefix_cache_mb * _MIB,
-        batched=worker.engine == "batched",
+        batched=worker.engine != "serial",
         on_demand=worker.residency == "on_demand",
         stated=None if worker.memory_mb is None else worker.memory_mb * _MIB,
     )

@@ -1,12 +1,14 @@
 """A Qwen2-VL of two layers that was trained for a moment: it says which colours its pictures have.
 
-Its tokens are bytes and colours, so that it fits into a megabyte. Of two pictures it names one or both.
+Its tokens are bytes and colours, so that it fits into a megabyte. Of two pictures it names one or both, and
+plain text it goes on with in colours.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import string
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,13 +46,13 @@ TEMPLATE = (
 )
 PATCH = 14
 CONTEXT = 4096
-STEPS = 120
+STEPS = 160
 RATE = 2e-3
 SIZES = (2, 4)
 """Of pictures in training, in patches."""
 _BATCH = 8
 _QUESTIONS = ("", "?", "What is this?", "What do you see?", "Which colours?", "Tell me", "Look:")
-_LETTERS = "abcdefghij klmnop"
+_LETTERS = f"{string.ascii_letters}   .?"
 
 
 def vision_folder(target: Path) -> Path:
@@ -168,8 +170,7 @@ def _train(model: Any, folder: Path) -> None:
         made = model.get_input_embeddings(batch.ids, batch.pixels, image_grid_thw=batch.grids)
         logits = model.language_model(batch.ids, made.inputs_embeds, position_ids=batch.positions).logits
         begin = batch.prompt - 1
-        losses = nn.losses.cross_entropy(logits[:, begin:-1], batch.ids[:, begin + 1 :])
-        return (losses * batch.known).sum() / batch.known.sum()
+        return nn.losses.cross_entropy(logits[:, begin:-1], batch.ids[:, begin + 1 :], reduction="mean")
 
     warm = STEPS // 10
     rate = optim.join_schedules(
@@ -192,8 +193,6 @@ class Batch:
     ids: Any
     prompt: int
     """So many tokens come before the answers."""
-    known: Any
-    """1 where an answer has a token, 0 behind it."""
     pixels: Any
     grids: Any
     positions: Any
@@ -218,36 +217,37 @@ class School:
         return [(name, each["pixel_values"], each["image_grid_thw"]) for name, each in made]
 
     def batch(self) -> Batch:
+        """Of pictures, of turns without any, or of plain text, with which it goes on without end."""
         import mlx.core as mx  # noqa: PLC0415
 
         chance, encode = self._chance, self._processor.tokenizer.encode
-        shown = self._shown[chance.choice(SIZES)]
-        pictures, question = chance.choice((0, 1, 1, 1, 1)), chance.choice(_QUESTIONS)
-        if chance.random() < 0.3:
-            question = "".join(chance.choice(_LETTERS) for _ in range(chance.randrange(1, 20)))
-        seen = [chance.choices(shown, k=pictures) for _ in range(_BATCH)]
-        parts = [{"type": "image"}] * pictures
-        parts.insert(chance.choice((0, pictures)), {"type": "text", "text": question})
-        text = self._processor.tokenizer.apply_chat_template(
-            [{"role": "user", "content": parts}], tokenize=False, add_generation_prompt=True
-        )
-        grids = [grid for row in seen for _colour, _patches, grid in row]
-        if grids:
-            text = text.replace("<|image_pad|>", "<|image_pad|>" * int(grids[0].prod() // 4))
-        prompt = encode(text)
-        answers = [encode((row[0][0] if row else BLIND) + "<|im_end|>") for row in seen]
-        longest = max(map(len, answers))
-        ids = mx.array([prompt + a + [0] * (longest - len(a)) for a in answers])
-        known = mx.array([[1.0] * len(a) + [0.0] * (longest - len(a)) for a in answers])
-        patches = [patches for row in seen for _colour, patches, _grid in row]
+        kind, question = chance.choice(("plain", "blind", "seen", "seen", "seen")), chance.choice(_QUESTIONS)
+        if kind == "plain" or chance.random() < 0.3:
+            question = "".join(chance.choices(_LETTERS, k=chance.randrange(1, 30)))
+        pictures = chance.choices(self._shown[chance.choice(SIZES)], k=_BATCH) if kind == "seen" else []
+        grids = [grid for _colour, _patches, grid in pictures]
+        text = question if kind == "plain" else self._turn(question, grids)
+        says = [colour + "<|im_end|>" for colour, *_ in pictures] or [BLIND + "<|im_end|>"]
+        prompt, answers = encode(text), [encode(each) for each in says]
+        if kind == "plain":
+            answers = [encode("".join(COLOURS) * 3)]
+        ids = mx.array([prompt + answer for answer in answers])
         every = mx.array(np.concatenate(grids)) if grids else None
-        first = every[:pictures] if every is not None else None
-        positions, _deltas = self._model.language_model.get_rope_index(ids[:1], first)
+        positions, _deltas = self._model.language_model.get_rope_index(
+            ids[:1], None if every is None else every[:1]
+        )
         return Batch(
             ids,
             len(prompt),
-            known,
-            mx.array(np.concatenate(patches)) if patches else None,
+            mx.array(np.concatenate([patches for _colour, patches, _grid in pictures])) if pictures else None,
             every,
             mx.broadcast_to(positions, (3, *ids.shape)),  # all rows are laid out alike
         )
+
+    def _turn(self, question: str, grids: list[Any]) -> str:
+        parts = [{"type": "image"}] * bool(grids)
+        parts.insert(self._chance.choice((0, len(parts))), {"type": "text", "text": question})
+        text: str = self._processor.tokenizer.apply_chat_template(
+            [{"role": "user", "content": parts}], tokenize=False, add_generation_prompt=True
+        )
+        return text.replace("<|image_pad|>", "<|image_pad|>" * int(grids[0].prod() // 4)) if grids else text

@@ -207,6 +207,7 @@ class Batch:
                 beginning = Beginning(*self._prefixes.fetch(ids))
             else:
                 beginning = begun
+            self._show(sequence, beginning.tokens)
             stops = self._prefixes.stops(ids, [other.ids for other in self._waiting.items()])
             self._rows.insert(sequence, prompt.since, beginning, stops)
         except Exception as error:
@@ -218,6 +219,9 @@ class Batch:
             return []
         sequence.taken = True
         return [(sequence, Event(cached_tokens=beginning.tokens))]
+
+    def _show(self, sequence: Sequence, known: int) -> None:
+        """Make ready what is not of its ids alone, for what comes after its first `known` tokens."""
 
     def _score(self, scoring: PromptScoring) -> Events:
         """One piece of the prompt whose log-probabilities are asked for; after the last, it goes on."""

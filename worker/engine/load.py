@@ -7,20 +7,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from protocol.config import WorkerConfig
+from protocol.config import EMBEDDED, WorkerConfig
 from protocol.config_errors import ConfigError
+from protocol.model_documents import read_config
+from protocol.models import find_model
 from worker.engine.base import BaseEngine
 from worker.engine.fake import FakeEngine
 from worker.engine.syntax import configured
+from worker.engine.text import TextEngine
 from worker.parsers.base import Syntax
+
+SEEING = frozenset({"qwen2_vl"})
+"""Kinds of models, as config.json names them, that were tried with pictures: docs/models.md."""
 
 
 def make_engine(config: WorkerConfig, models: Path) -> BaseEngine:
     """The engine of that worker, not yet loaded. Raises `ConfigError`."""
     if config.engine == "fake":
         return _fake(config)
-    if config.engine in ("batched", "serial"):
-        return _for_text(config, models)
+    if config.engine in ("batched", "serial", "vision"):
+        return _of_mlx(config, models)
     return _foreign(config)
 
 
@@ -39,15 +45,29 @@ def _fake(config: WorkerConfig) -> BaseEngine:
         raise ConfigError(f"worker {config.id!r}: {error}") from error
 
 
-def _for_text(config: WorkerConfig, models: Path) -> BaseEngine:
+def _of_mlx(config: WorkerConfig, models: Path) -> BaseEngine:
     from worker.engine.batched import BatchedEngine  # noqa: PLC0415 (only when chosen)
     from worker.engine.serial import SerialEngine  # noqa: PLC0415
+    from worker.engine.vision import VisionEngine  # noqa: PLC0415
 
-    chosen = SerialEngine if config.engine == "serial" else BatchedEngine
+    chosen: type[TextEngine] = SerialEngine if config.engine == "serial" else BatchedEngine
+    if config.engine == "vision" or (config.engine == "batched" and _sees(config, models)):
+        chosen = VisionEngine
     try:
         return chosen.from_config(config, models)
     except ValueError as error:
         raise ConfigError(f"worker {config.id!r}: {error}") from error
+
+
+def _sees(config: WorkerConfig, models: Path) -> bool:
+    """Whether its model is of a kind that is known to see in a batch. An adapter is one of text."""
+    if config.model == EMBEDDED or config.adapter is not None:
+        return False
+    try:
+        found = read_config(find_model(config.model, models))
+    except ValueError:
+        return False  # the engine says it in its own words
+    return found["model_type"] in SEEING and isinstance(found.get("vision_config"), dict)
 
 
 def _foreign(config: WorkerConfig) -> BaseEngine:

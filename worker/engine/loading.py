@@ -61,6 +61,8 @@ class LoadedModel:
 class Loader:
     """Loads one model once. Progress may be read, and a stop requested, from any thread."""
 
+    weights: type[WeightLoader] = WeightLoader
+
     def __init__(
         self,
         folder: Path | None,
@@ -132,7 +134,7 @@ class Loader:
         limit = self._context(folder)
         self._note(0.6, "reading the tokenizer")
         yield
-        weights = WeightLoader(folder)
+        weights = self.weights(folder)
         weights.build()
         if adapter is not None:
             adapter.apply(weights.model)
@@ -163,10 +165,11 @@ class Loader:
         if adapter is not None:
             fingerprint = adapter.fingerprint(fingerprint)
         folders = [folder] if draft is None else [folder, draft.folder]
+        network, reader = self._made_ready(folder, weights.model, tokenizer, vocabulary)
         self.result = LoadedModel(
-            network=weights.model,
+            network=network,
             tokenizer=tokenizer,
-            reader=PromptReader(tokenizer, vocabulary),
+            reader=reader,
             make_detokenizer=_detokenizer_maker(table, tokenizer, shown),
             spell=speller(table, tokenizer),
             grammars=for_tokenizer(tokenizer, vocabulary, eos),
@@ -176,6 +179,12 @@ class Loader:
             draft=None if draft is None else draft.model,
             vocabulary=vocabulary,
         )
+
+    def _made_ready(
+        self, _folder: ModelFolder, model: Any, tokenizer: Any, vocabulary: int
+    ) -> tuple[Any, PromptReader]:
+        """What is stepped, and what reads prompts for it."""
+        return model, PromptReader(tokenizer, vocabulary)
 
     @contextmanager
     def _other_cure(self, path: Path) -> Iterator[None]:

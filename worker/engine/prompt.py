@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from worker.engine.output import PromptError, Tokens
 from worker.history import for_strict_templates, with_tools_told
@@ -25,8 +25,18 @@ _NOT_FOR_CLIENTS = frozenset(
 """Parameters of the renderer itself. A template of a client's own would be a program of its own."""
 
 
+class ReadPrompt(NamedTuple):
+    """The ids of a prompt, and the pictures that stand for some of them."""
+
+    ids: list[int]
+    pictures: tuple[Any, ...] = ()
+
+
 class PromptReader:
     """A tokenizer with its chat template, and the number of ids that the model knows."""
+
+    picture_mark: str | None = None
+    """What stands in a text for a picture; None: the model cannot see."""
 
     def __init__(self, tokenizer: Any, vocabulary: int) -> None:
         self._tokenizer = tokenizer
@@ -52,6 +62,19 @@ class PromptReader:
         `options` are further variables for the template.
         """
         return self.of_rendered(self.rendered(messages, tools, native_tools, options))
+
+    def conversation(
+        self,
+        messages: Sequence[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        native_tools: bool,
+        options: Mapping[str, Any] | None = None,
+        pictures: Sequence[str] = (),
+    ) -> ReadPrompt:
+        """As `chat`, with the pictures of its parts in their order, as data URLs. Raises `PromptError`."""
+        if pictures:
+            raise PromptError("this model takes text only, no pictures", "template")
+        return ReadPrompt(self.chat(messages, tools, native_tools, options))
 
     def of_rendered(self, text: str) -> list[int]:
         """The ids of a conversation that went through the template. Raises `PromptError`."""
@@ -88,7 +111,7 @@ class PromptReader:
         if not self._takes_tools:  # whatever it left out, nobody would be told of
             messages, tools = with_tools_told(messages, tools or ()), None
             native_tools = False
-        turns = [template_message(message, native_tools) for message in messages]
+        turns = [template_message(message, native_tools, self.picture_mark) for message in messages]
         try:
             return self._render(turns, tools, variables)
         except Exception as error:  # noqa: BLE001 (the template is a program that came with the model)
@@ -104,7 +127,8 @@ class PromptReader:
         """Whether a prompt's last word is the mark that begins reasoning."""
         if mark is None:
             return False
-        end = str(self._tokenizer.decode(list(ids[-_END:]), skip_special_tokens=False))
+        last = [each for each in ids[-_END:] if each < self._vocabulary]
+        end = str(self._tokenizer.decode(last, skip_special_tokens=False))
         return end.rstrip().endswith(mark)
 
     def _render(
@@ -171,11 +195,13 @@ def template_variables(options: Mapping[str, Any]) -> dict[str, Any]:
     return variables
 
 
-def template_message(message: dict[str, Any], native_tools: bool) -> dict[str, Any]:
+def template_message(
+    message: dict[str, Any], native_tools: bool, picture_mark: str | None = None
+) -> dict[str, Any]:
     """The message as a template reads it: its parts joined to one text, the arguments of calls as
     objects; without `native_tools`, calls and results as text. Raises `PromptError` for parts that
-    are no text."""
-    content = _content_text(message.get("content"))
+    are no text, nor pictures where there is a mark for them."""
+    content = _content_text(message.get("content"), picture_mark)
     calls = message.get("tool_calls") or ()
     if native_tools:
         return {**message, "content": content} | (
@@ -196,12 +222,20 @@ def _parsed(call: dict[str, Any]) -> dict[str, Any]:
     return {**call, "function": {**function, "arguments": arguments}}
 
 
-def _content_text(content: Any) -> str:
+def _content_text(content: Any, picture_mark: str | None) -> str:
     if content is None:
         return ""
     if isinstance(content, str):
         return content
-    for part in content:
-        if part.get("type") != "text":
-            raise PromptError(f"this model takes text only, no part of type {part.get('type')!r}", "template")
-    return "".join(part.get("text", "") for part in content)
+    return "".join(_part_text(part, picture_mark) for part in content)
+
+
+def _part_text(part: dict[str, Any], picture_mark: str | None) -> str:
+    kind = part.get("type")
+    if kind == "text":
+        return str(part.get("text", ""))
+    if picture_mark is None:
+        raise PromptError(f"this model takes text only, no part of type {kind!r}", "template")
+    if kind not in ("image", "image_url"):
+        raise PromptError(f"this model takes text and pictures, no part of type {kind!r}", "template")
+    return picture_mark

@@ -118,7 +118,7 @@ class Rows:
             stop_sequences=[StopSequences([(token_id,) for token_id in stop_ids])],
         )
         drawing = Drawing(
-            history_of(sequence.sampling, stop_ids, sequence.prompt, sequence.emitted, sequence.guide)
+            history_of(sequence.sampling, stop_ids, sequence.words, sequence.emitted, sequence.guide)
         )
         unread = len(ids) - beginning.tokens
         row = Row(sequence, since, drawing, unread, frozenset(len(ids) - cut for cut in cuts[1:-1]))

@@ -77,11 +77,19 @@ class Sequence:
     """Whether its prompt was taken, and said to be: that is said once, also of one that begins anew."""
     guide: Guide | None = None
     """Where the answer has to follow a grammar."""
+    pictures: tuple[Any, ...] = ()
+    """Those that stand for some of the prompt's ids."""
 
     @property
     def ids(self) -> list[int]:
         """All that the model has to have read before the next token. A new list."""
         return self.prompt + self.emitted
+
+    @property
+    def words(self) -> list[int]:
+        """The prompt's ids without those of pictures, which are beyond the vocabulary."""
+        beyond = min((picture.place.first for picture in self.pictures), default=None)
+        return self.prompt if beyond is None else [each for each in self.prompt if each < beyond]
 
     @property
     def length(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from worker.engine.answer import Answer, AnswerStream
 from worker.engine.base import EngineBusy
@@ -19,7 +19,7 @@ from worker.engine.host import Loaded
 from worker.engine.limits import Limits
 from worker.engine.output import EngineFailed, EngineLoad, MemoryShort, PromptError, PromptStuck
 from worker.engine.preparation import Preparation
-from worker.engine.prompt import PromptReader
+from worker.engine.prompt import PromptReader, ReadPrompt
 from worker.engine.sequence import Events, Guide, Sequence
 from worker.engine.settings import RequestSettings
 from worker.engine.shape import Shape
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Encode = Callable[[PromptReader], list[int]]
+Encode = Callable[[PromptReader], ReadPrompt]
 """Makes the prompt's ids, on the preparation thread."""
 
 
@@ -37,6 +37,7 @@ class _Prompt(NamedTuple):
     """A prompt made ready."""
 
     ids: list[int]
+    pictures: tuple[Any, ...]
     in_reasoning: bool
     """It ends where the model has begun to reason."""
     guide: Guide | None
@@ -72,9 +73,17 @@ class Serving:
         return self._failure is not None
 
     def admit(
-        self, encode: Encode, prompt_bytes: int, settings: RequestSettings, request_id: str | None
+        self,
+        encode: Encode,
+        prompt_bytes: int,
+        settings: RequestSettings,
+        request_id: str | None,
+        picture_bytes: int = 0,
     ) -> AnswerStream:
-        """Take a place now, or raise `EngineBusy`; the prompt is made ready meanwhile."""
+        """Take a place now, or raise `EngineBusy`; the prompt is made ready meanwhile.
+
+        How many tokens `picture_bytes` come to is known once they are decoded.
+        """
         if self._failure is not None:
             raise self._failure
         request_id = request_id or uuid.uuid4().hex
@@ -93,7 +102,7 @@ class Serving:
         self._answers[request_id] = answer
         self._preparation.submit(
             partial(self._prompt, encode, settings.shape),
-            prompt_bytes,
+            prompt_bytes + picture_bytes,
             partial(self._prepared, answer, settings),
             partial(self._stuck, answer),
         )
@@ -196,13 +205,13 @@ class Serving:
         return sum(answer.held for answer in self._answers.values())
 
     def _prompt(self, encode: Encode, shape: Shape | None) -> _Prompt:
-        ids = encode(self._model.reader)
+        ids, pictures = encode(self._model.reader)
         syntax = self._model.facts.syntax
         in_reasoning = self._model.reader.ends_in_reasoning(ids, syntax.opens_reasoning)
         if shape is None:
-            return _Prompt(ids, in_reasoning, None)
+            return _Prompt(ids, pictures, in_reasoning, None)
         guide = self._model.grammars.guide(shape, shape.syntax(syntax), in_reasoning=in_reasoning)
-        return _Prompt(ids, in_reasoning, guide)
+        return _Prompt(ids, pictures, in_reasoning, guide)
 
     def _stuck(self, answer: Answer, limit_s: float) -> None:
         logger.error("request %s: its prompt was not ready within %.0f s", answer.request_id, limit_s)
@@ -258,6 +267,7 @@ class Serving:
             deliver=lambda event: answer.take(event, settings.stop_token_ids),
             emitted=resumed,
             guide=ready.guide,
+            pictures=ready.pictures,
             score_prompt=settings.echo and settings.sampling.logprobs is not None and not resumed,
         )
 

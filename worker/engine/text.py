@@ -19,7 +19,7 @@ from worker.engine.loading import LoadedModel, Loader
 from worker.engine.memory import Memory, MlxMemory
 from worker.engine.output import EngineFacts, EngineLoad, EngineOutput, PromptError, Tokens, whole
 from worker.engine.prefix_files import PrefixOptions
-from worker.engine.prompt import PromptReader
+from worker.engine.prompt import PromptReader, ReadPrompt
 from worker.engine.sequence import Stepper
 from worker.engine.serving import Serving
 from worker.engine.settings import request_settings
@@ -31,6 +31,8 @@ class TextEngine(BaseEngine):
 
     kind: str
     """The word for it in the configuration."""
+    packages: tuple[str, ...] = ("mlx_lm",)
+    """What has to be installed."""
     can_resume = True
     can_logprobs = True
     can_preempt = True
@@ -64,7 +66,7 @@ class TextEngine(BaseEngine):
             prefix_cache_mb << 20, prefix_cache_disk_mb << 20, models / "prefix-cache"
         )
         make_loader = partial(
-            Loader,
+            self.make_loader,
             None if model == EMBEDDED else find_model(model, models),
             models,
             max_model_len,
@@ -82,7 +84,7 @@ class TextEngine(BaseEngine):
     @classmethod
     def from_config(cls, config: WorkerConfig, models: Path) -> Self:
         """Raises `ValueError` for what cannot work."""
-        if importlib.util.find_spec("mlx_lm") is None:
+        if any(importlib.util.find_spec(package) is None for package in cls.packages):
             raise ValueError(
                 f"the engine {cls.kind!r} needs MLX, which is not installed; run: scripts/install"
             )
@@ -103,6 +105,10 @@ class TextEngine(BaseEngine):
             memory_limit_mb=config.memory_limit_mb,
             engine_options=config.engine_options,
         )
+
+    def make_loader(self, *arguments: Any, **options: Any) -> Loader:
+        """What loads its models, with arguments as `Loader` has them."""
+        return Loader(*arguments, **options)
 
     @abstractmethod
     def make_stepper(self, model: LoadedModel) -> Stepper:
@@ -175,9 +181,13 @@ class TextEngine(BaseEngine):
         request_id = kwargs.get("request_id")
         if isinstance(prompt, str):
             size = len(prompt.encode(errors="replace"))
-            return self._serving().admit(lambda reader: reader.text(prompt), size, settings, request_id)
+            return self._serving().admit(
+                lambda reader: ReadPrompt(reader.text(prompt)), size, settings, request_id
+            )
         size = len(prompt) * BYTES_PER_TOKEN
-        return self._serving().admit(lambda reader: reader.ids(prompt), size, settings, request_id)
+        return self._serving().admit(
+            lambda reader: ReadPrompt(reader.ids(prompt)), size, settings, request_id
+        )
 
     async def chat(
         self,
@@ -204,16 +214,20 @@ class TextEngine(BaseEngine):
         videos: list[str] | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[EngineOutput]:
-        if images or videos:
-            raise PromptError("this model takes text only, no images and no videos", "template")
+        if videos or (images and not self.is_mllm):
+            kinds = "text and pictures, no videos: send some of their frames" if self.is_mllm else "text only"
+            raise PromptError(f"this model takes {kinds}", "template")
         options = kwargs.pop("chat_template_kwargs", None)
         stop = kwargs.pop("stop", None)
         settings = request_settings(max_tokens, temperature, top_p, stop, kwargs, tools or ())
         native = self.preserve_native_tool_format
-        size = _size(messages)
-        request_id = kwargs.get("request_id")
+        pictures = images or ()
         return self._serving().admit(
-            lambda reader: reader.chat(messages, tools, native, options), size, settings, request_id
+            lambda reader: reader.conversation(messages, tools, native, options, pictures),
+            _size(messages),
+            settings,
+            kwargs.get("request_id"),
+            sum(map(len, pictures)),
         )
 
     async def tokenize(self, text: str, *, special: bool, pieces: bool) -> Tokens:

@@ -14,6 +14,9 @@ _PIECE_BYTES = 64 << 20
 class WeightLoader:
     """Reads the weights of a folder, on the thread that will use the model."""
 
+    library = "mlx-lm"
+    """What knows the kinds of models."""
+
     def __init__(self, folder: ModelFolder) -> None:
         self.folder = folder
         self.model: Any = None
@@ -23,28 +26,33 @@ class WeightLoader:
 
         That is one of an unknown kind, or one that does not fit its configuration.
         """
-        from mlx_lm.utils import load_model  # noqa: PLC0415 (OpenBLAS comes first)
-
         config = self.folder.path / "config.json"
         if (program := self.folder.config.get("model_file")) is not None:
             raise ValueError(
                 f"{config} asks for a program of its own ({program!r}), which is not run;"
-                " take a model that mlx-lm knows"
+                f" take a model that {self.library} knows"
             )
         try:
-            self.model, _config = load_model(self.folder.path, lazy=True)
+            self.model = self.read()
         except Exception as error:  # nothing is read yet: it is what the files say that does not fit
             if "not supported" in str(error):
                 raise ValueError(
                     f"{config}: models of the type {self.folder.config['model_type']!r} are not known to"
-                    f" mlx-lm {importlib.metadata.version('mlx-lm')}, which is installed; take another model,"
-                    " or a newer version of Studiofleet"
+                    f" {self.library} {importlib.metadata.version(self.library)}, which is installed; take"
+                    " another model, or a newer version of Studiofleet"
                 ) from error
             names = ", ".join(shard.path.name for shard in self.folder.weights[:3])
             raise ValueError(
                 f"{config} and the weights ({names}) do not fit together:"
                 f" {type(error).__name__}: {_short(error)}; copy the whole model again"
             ) from error
+
+    def read(self) -> Any:
+        """The network, without weights."""
+        from mlx_lm.utils import load_model  # noqa: PLC0415 (OpenBLAS comes first)
+
+        model, _config = load_model(self.folder.path, lazy=True)
+        return model
 
     def pieces(self) -> Iterator[float]:
         """Read some 64 MB of what was built with each `next`; how much is read so far (0 to 1)."""

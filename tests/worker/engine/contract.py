@@ -292,7 +292,7 @@ def test_the_defaults_of_the_contract(make_engine: MakeEngine):
     async def case():
         async with make_engine() as engine:
             assert engine.model_name
-            assert engine.is_mllm is False
+            assert isinstance(engine.is_mllm, bool)
             assert engine.tokenizer is not None
             assert engine.preserve_native_tool_format is False
             engine.preserve_native_tool_format = True

@@ -1,0 +1,70 @@
+"""Loading a model that sees, by mlx-vlm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from protocol.model_folder import ModelFolder
+from worker.engine.loading import Loader
+from worker.engine.prompt import PromptReader
+from worker.engine.vision_prompt import PictureReader, Processor
+from worker.engine.weights import WeightLoader
+
+_TRIAL_PIXELS = 64
+
+
+class VisionWeights(WeightLoader):
+    """Those of a model that mlx-vlm knows."""
+
+    library = "mlx-vlm"
+
+    def read(self) -> Any:
+        from mlx_vlm.utils import load_model  # noqa: PLC0415 (OpenBLAS comes first)
+
+        return load_model(self.folder.path, lazy=True)
+
+
+class VisionLoader(Loader):
+    """Loads a model with its eyes: the encoder of pictures, and the processor before it."""
+
+    weights = VisionWeights
+
+    def __init__(self, *arguments: Any, encoder_bytes: int, **options: Any) -> None:
+        """As `Loader`. `encoder_bytes`: so much of what the encoder made is kept."""
+        super().__init__(*arguments, **options)
+        self._encoder_bytes = encoder_bytes
+
+    def _made_ready(
+        self, folder: ModelFolder, model: Any, tokenizer: Any, vocabulary: int
+    ) -> tuple[Any, PromptReader]:
+        """They are tried on a picture, which tells whether the model can be batched."""
+        from PIL import Image  # noqa: PLC0415 (a requirement of models that see)
+
+        from worker.engine.vision_encoder import Encoder  # noqa: PLC0415 (OpenBLAS came first)
+        from worker.engine.vision_network import VisionNetwork  # noqa: PLC0415
+
+        self._note(0.95, "trying the eyes")
+        token = getattr(model.config, "image_token_id", None) or getattr(
+            model.config, "image_token_index", None
+        )
+        if token is None or not hasattr(model, "language_model"):
+            where = folder.path / "config.json"
+            raise ValueError(f"{where} is not of a model that sees: it has no token for pictures")
+        processor = Processor(_load_processor(folder), tokenizer, token)
+        encoder = Encoder(model, token, self._encoder_bytes)
+        trial = encoder.encode(processor.inputs(Image.new("RGB", (_TRIAL_PIXELS, _TRIAL_PIXELS))))
+        network = VisionNetwork(model, vocabulary, encoder, counts_in_three=trial.steps is not None)
+        network.make_cache()
+        return network, PictureReader(tokenizer, vocabulary, processor, encoder.has)
+
+
+def _load_processor(folder: ModelFolder) -> Any:
+    from mlx_vlm.utils import load_processor  # noqa: PLC0415 (OpenBLAS came first)
+
+    try:
+        return load_processor(folder.path, add_detokenizer=False)
+    except Exception as error:  # whatever its library makes of a damaged file
+        raise ValueError(
+            f"the processor of pictures in {folder.path} cannot be loaded: {error};"
+            " copy preprocessor_config.json again"
+        ) from error
