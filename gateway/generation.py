@@ -89,7 +89,7 @@ class Generation:
         await self._quotas.take(reply.caller, len(requests), reply.tell, reply.shape)
         watcher: asyncio.Task[None] | None = None
         try:
-            requests, parts = await self._sight.take(requests, receive)
+            requests, parts = await self._sight.take(requests, receive, reply.caller.name or reply.peer)
             try:
                 choices.open(requests, size, parts)
             finally:

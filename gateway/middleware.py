@@ -77,6 +77,8 @@ class Reply:
         self.worker_id = ""
         self.model = ""
         self.caller = ANYBODY
+        self.peer = ""
+        """The address from which it was asked."""
         self.closes = False
         """Whether the connection ends with this answer."""
         self.told: dict[str, str | int | float] = {}
@@ -157,8 +159,8 @@ class Entrance:
             reply.closes = True  # a refused client must not keep the place of one that is served
             message = "this gateway has as many connections as it takes; ask again later"
             raise ClusterError(ErrorCode.OVERLOADED, message)
-        peer = scope["client"][0] if scope.get("client") else ""
-        reply.caller = self._access.caller(scope["path"], scope["headers"], peer, time_now())
+        reply.peer = scope["client"][0] if scope.get("client") else ""
+        reply.caller = self._access.caller(scope["path"], scope["headers"], reply.peer, time_now())
         try:
             await self._app(scope, receive, reply.send)
         except HTTPException as error:

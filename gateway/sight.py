@@ -86,7 +86,7 @@ class Sight:
         return unseen(messages, [name for name in self._catalog.models(caller) if self._catalog.sees(name)])
 
     async def take(
-        self, requests: Sequence[Generate], receive: Receive
+        self, requests: Sequence[Generate], receive: Receive, asker: str
     ) -> tuple[list[Generate], tuple[bytes, ...]]:
         """The requests, which have the same messages, as they are sent, and the frames of their pictures.
 
@@ -96,15 +96,15 @@ class Sight:
         pictures = pictures_of(messages)
         if not pictures:
             return list(requests), ()
-        taken = await self._while_there(pictures, receive)
+        taken = await self._while_there(pictures, receive, asker)
         for picture in taken:
             logger.debug("request %s: %s", requests[0].request_id, picture)
         shown = seen(messages, taken)
         return [replace(request, messages=shown) for request in requests], tuple(one.data for one in taken)
 
-    async def _while_there(self, pictures: Sequence[Picture], receive: Receive) -> list[Taken]:
+    async def _while_there(self, pictures: Sequence[Picture], receive: Receive, asker: str) -> list[Taken]:
         with self._intake.share() as hold:
-            taking = asyncio.create_task(self._pictures.take(pictures, hold))
+            taking = asyncio.create_task(self._pictures.take(pictures, asker, hold))
             leaving = asyncio.create_task(wait_for_disconnect(receive))
             try:
                 await asyncio.wait({taking, leaving}, return_when=asyncio.FIRST_COMPLETED)

@@ -50,7 +50,7 @@ class MediaConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout_s: Seconds = 20.0
     """For all pictures of one request, waiting for a turn included."""
     max_fetches: Count = 16
-    """At the same time; further ones wait."""
+    """At the same time; further ones wait. One key has half of what the others leave at most."""
 
 
 def check_media(media: MediaConfig) -> None:

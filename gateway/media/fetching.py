@@ -14,6 +14,7 @@ from gateway.media.pictures import HEAD, kind_of
 from gateway.media.policy import Place, Policy, unreachable
 from gateway.media.refusal import NoConnectionError, PictureError
 from gateway.media.resolving import Resolve
+from gateway.media.turns import Turns
 from protocol.config import MediaConfig
 from protocol.errors import ClusterError, ErrorCode
 
@@ -33,39 +34,39 @@ class Fetcher:
         self._policy = Policy(config)
         self._resolve = resolve
         self._tls = trusted(config.ca_file)
-        self._turns = asyncio.Semaphore(config.max_fetches)
+        self._turns = Turns(config.max_fetches)
 
-    async def fetch(self, url: str) -> bytes:
-        """The bytes of a picture; who calls sets the time limit.
+    async def fetch(self, url: str, asker: str) -> bytes:
+        """The bytes of a picture; who calls sets the time limit. `asker`: with whose turn.
 
         Raises `PictureError`, and `ClusterError` where others keep this gateway from fetching it.
         """
         self._policy.place(url)
         try:
             async with asyncio.timeout(self._config.timeout_s / 2):
-                await self._turns.acquire()
+                await self._turns.take(asker)
         except TimeoutError:
             message = "this gateway fetches as many pictures at once as it may; ask again later"
             raise ClusterError(ErrorCode.OVERLOADED, message) from None
         try:
-            return await self._follow(url)
+            return await self._follow(url, asker)
         finally:
-            self._turns.release()
+            self._turns.give_back(asker)
 
-    async def _follow(self, url: str) -> bytes:
+    async def _follow(self, url: str, asker: str) -> bytes:
         """Every redirect is judged as an address that a client gave."""
         for _ in range(self._config.max_redirects + 1):
             place = self._policy.place(url)
-            answered = await self._ask(place)
+            answered = await self._ask(place, asker)
             if answered.location is None:
                 logger.debug("fetched %d bytes from %s", len(answered.body), place.origin)
                 return answered.body
             url = _joined(place, answered.location)
         raise PictureError(f"it is redirected more than {self._config.max_redirects} times")
 
-    async def _ask(self, place: Place) -> Answered:
+    async def _ask(self, place: Place, asker: str) -> Answered:
         """Of the first of its addresses that can be connected to."""
-        found = await self._resolve(place.host, place.port)
+        found = await self._resolve(place.host, place.port, asker)
         problem: PictureError = unreachable(place.host)
         for address in self._policy.reachable(place.host, found)[:_MOST_ADDRESSES]:
             try:

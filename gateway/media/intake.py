@@ -24,9 +24,9 @@ class Pictures:
         self._fetcher = Fetcher(config, Resolver() if resolve is None else resolve)
 
     async def take(
-        self, pictures: Sequence[Picture], hold: Callable[[int], None] = lambda size: None
+        self, pictures: Sequence[Picture], asker: str, hold: Callable[[int], None] = lambda size: None
     ) -> list[Taken]:
-        """All of a request, in order; `hold` is told of the bytes of each.
+        """All of a request of `asker`, in order; `hold` is told of the bytes of each.
 
         Raises `ClusterError`, which names the first picture at fault.
         """
@@ -38,7 +38,7 @@ class Pictures:
         try:
             async with asyncio.timeout(self._config.timeout_s):
                 for picture in pictures:
-                    one = await self._take(picture)
+                    one = await self._take(picture, asker)
                     left -= len(one.data)
                     if left < 0:
                         raise _refused(
@@ -55,12 +55,12 @@ class Pictures:
             raise _refused(late, message, "failed_to_download_image") from None
         return taken
 
-    async def _take(self, picture: Picture) -> Taken:
+    async def _take(self, picture: Picture, asker: str) -> Taken:
         try:
             if not picture.size:
                 raise PictureError("there is neither an address nor a data URL nor base64 in it")
             if picture.url and picture.url[:5].lower() != "data:":
-                data = await self._fetcher.fetch(picture.url)
+                data = await self._fetcher.fetch(picture.url, asker)
             else:
                 text = payload(picture.url) if picture.url else picture.base64
                 data = await asyncio.to_thread(decoded, text, self._config.max_bytes)

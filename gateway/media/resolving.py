@@ -8,8 +8,10 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable
 
-Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""The addresses of a host; none where it has none."""
+from gateway.media.turns import Turns
+
+Resolve = Callable[[str, int, str], Awaitable[list[str]]]
+"""The addresses of a host, with its port, for an asker; none where it has none."""
 
 _THREADS = 8
 """Look-ups at the same time. A name server that does not answer holds a thread for half a minute."""
@@ -19,15 +21,15 @@ class Resolver:
     """A `Resolve`. On the event loop."""
 
     def __init__(self) -> None:
-        self._turns = asyncio.Semaphore(_THREADS)
+        self._turns = Turns(_THREADS)
 
-    async def __call__(self, host: str, port: int) -> list[str]:
-        await self._turns.acquire()
+    async def __call__(self, host: str, port: int, asker: str) -> list[str]:
+        await self._turns.take(asker)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[list[str]] = loop.create_future()
 
         def settle(found: list[str]) -> None:
-            self._turns.release()  # only now: who gave up waiting has not ended the look-up
+            self._turns.give_back(asker)  # only now: who gave up waiting has not ended the look-up
             if not answer.done():
                 answer.set_result(found)
 

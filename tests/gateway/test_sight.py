@@ -212,7 +212,7 @@ class Slow:
     def __init__(self) -> None:
         self.ended = asyncio.Event()
 
-    async def take(self, _pictures: Any, _hold: Any) -> list[Taken]:
+    async def take(self, _pictures: Any, _asker: str, _hold: Any) -> list[Taken]:
         try:
             await asyncio.Event().wait()
         finally:
@@ -231,7 +231,7 @@ def test_nothing_is_fetched_for_a_client_that_left():
             json.dumps({"messages": [{"role": "user", "content": [TURNS["/chat/completions"][1]]}]}).encode()
         )
         with pytest.raises(ClusterError) as caught:
-            await sight.take(generates(request, "r", "m", 1, 60.0), receive)
+            await sight.take(generates(request, "r", "m", 1, 60.0), receive, "")
         assert caught.value.code is ErrorCode.CLIENT_CLOSED_REQUEST
         await asyncio.wait_for(slow.ended.wait(), 60)
 
@@ -254,11 +254,11 @@ def test_bytes_of_pictures_are_held_against_those_of_all_requests():
         for request, works in ((one, True), (many, False), (one, True)):
             requests = generates(request, "r", "m", 1, 60.0)
             if works:
-                _requests, parts = await sight.take(requests, receive)
+                _requests, parts = await sight.take(requests, receive, "")
                 assert parts == (png(),)
             else:
                 with pytest.raises(ClusterError) as caught:
-                    await sight.take(requests, receive)
+                    await sight.take(requests, receive, "")
                 assert caught.value.code is ErrorCode.OVERLOADED
 
     asyncio.run(case())

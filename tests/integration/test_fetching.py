@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import socket
 import ssl
 import threading
 from pathlib import Path
@@ -41,7 +42,7 @@ class Names:
         self._answers = list(answers) or [[LOOPBACK]]
         self.asked: list[str] = []
 
-    async def __call__(self, host: str, port: int) -> list[str]:
+    async def __call__(self, host: str, port: int, asker: str) -> list[str]:
         self.asked.append(host)
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 
@@ -56,7 +57,7 @@ def fetched(
     server: PictureServer, path: str, names: Names | None = None, *, host: str = "pics.test", **given
 ):
     async def fetch() -> bytes:
-        return await Fetcher(config(server, **given), names or Names()).fetch(server.url(path, host))
+        return await Fetcher(config(server, **given), names or Names()).fetch(server.url(path, host), "")
 
     return asyncio.run(fetch())
 
@@ -85,7 +86,7 @@ def test_a_private_address_is_not_connected_to_by_name_or_by_number(server):
     for host in ("localhost", LOOPBACK, "127.1", "2130706433", "0x7f.1", "0", "[::1]", "[::ffff:7f00:1]"):
 
         async def fetch(host: str = host) -> None:
-            await Fetcher(config(server, allow_private=()), Resolver()).fetch(server.url("/ok.png", host))
+            await Fetcher(config(server, allow_private=()), Resolver()).fetch(server.url("/ok.png", host), "")
 
         with pytest.raises(PictureError, match="no address on the public internet"):
             asyncio.run(fetch())
@@ -229,7 +230,7 @@ def test_a_slow_body_and_silence_have_their_time(server):
     async def late(path: str) -> ClusterError:
         pictures = Pictures(config(server, timeout_s=0.5), Names())
         with pytest.raises(ClusterError) as raised:
-            await pictures.take([Picture(path="p", url=server.url(path, "pics.test"))])
+            await pictures.take([Picture(path="p", url=server.url(path, "pics.test"))], "")
         return raised.value
 
     for path in ("/slow", "/silent"):
@@ -240,7 +241,7 @@ def test_a_slow_body_and_silence_have_their_time(server):
 def test_a_server_that_takes_no_handshake_has_its_time(server):
     async def fetch() -> None:
         fetcher = Fetcher(config(server, connect_timeout_s=0.2), Names())
-        await fetcher.fetch(f"https://pics.test:{server.port}/ok.png")
+        await fetcher.fetch(f"https://pics.test:{server.port}/ok.png", "")
 
     with pytest.raises(PictureError, match="does not answer in time"):
         asyncio.run(fetch())
@@ -296,25 +297,77 @@ def test_so_many_are_fetched_at_once_and_the_next_one_is_told_to_come_again(serv
 
     async def overloaded() -> None:
         fetcher = Fetcher(config(server, max_fetches=2, timeout_s=0.5), Names())
-        both = [asyncio.create_task(fetcher.fetch(server.url("/hold", "pics.test"))) for _ in range(2)]
+        url = server.url("/hold", "pics.test")
+        both = [asyncio.create_task(fetcher.fetch(url, asker)) for asker in ("one", "other")]
         for _ in both:
             assert await asyncio.to_thread(held.acquire, timeout=60)
         with pytest.raises(ClusterError) as raised:
-            await fetcher.fetch(server.url("/ok.png", "pics.test"))
+            await fetcher.fetch(server.url("/ok.png", "pics.test"), "third")
         assert raised.value.code is ErrorCode.OVERLOADED
         for task in both:
             task.cancel()
         await asyncio.gather(*both, return_exceptions=True)
-        assert await fetcher.fetch(server.url("/ok.png", "pics.test")) == png()
+        assert await fetcher.fetch(server.url("/ok.png", "pics.test"), "third") == png()
 
     asyncio.run(overloaded())
     assert server.paths.count("/hold") == 2
 
 
+def test_one_that_asks_for_ever_so_many_keeps_nobody_else_from_fetching(server):
+    held = threading.Semaphore(0)
+
+    def hold(connection):
+        held.release()
+        server.over.wait(60)
+
+    server.answers["/hold"] = hold
+
+    async def crowded() -> None:
+        fetcher = Fetcher(config(server, max_fetches=4), Names())
+        url = server.url("/hold", "pics.test")
+        greedy = [asyncio.create_task(fetcher.fetch(url, "greedy")) for _ in range(20)]
+        for _ in range(2):
+            assert await asyncio.to_thread(held.acquire, timeout=60)
+        assert await fetcher.fetch(server.url("/ok.png", "pics.test"), "modest") == png()
+        for task in greedy:
+            task.cancel()
+        await asyncio.gather(*greedy, return_exceptions=True)
+
+    asyncio.run(crowded())
+    assert server.paths.count("/hold") == 2
+
+
+def test_names_that_are_never_found_keep_nobody_else_from_finding_theirs(monkeypatch):
+    over = threading.Event()
+    begun = threading.Semaphore(0)
+
+    def look_up(host: str, *_rest, **_settings):
+        if host == "silent.test":
+            begun.release()
+            over.wait(60)
+        return [(None, None, None, "", (LOOPBACK, 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+
+    async def crowded() -> None:
+        resolve = Resolver()
+        greedy = [asyncio.create_task(resolve("silent.test", 443, "greedy")) for _ in range(20)]
+        for _ in range(4):
+            assert await asyncio.to_thread(begun.acquire, timeout=60)
+        for task in greedy:
+            task.cancel()  # who gave up waiting has not ended the look-up
+        await asyncio.gather(*greedy, return_exceptions=True)
+        assert await resolve("pics.test", 443, "modest") == [LOOPBACK]
+        over.set()
+
+    asyncio.run(crowded())
+    assert not begun.acquire(blocking=False)
+
+
 def test_pictures_of_a_request_are_bounded_in_number_and_together(server):
     async def taken(given: list[Picture], **limits) -> str:
         with pytest.raises(ClusterError) as raised:
-            await Pictures(config(server, **limits), Names()).take(given)
+            await Pictures(config(server, **limits), Names()).take(given, "")
         return f"{raised.value.param}: {raised.value.message}"
 
     def some(count: int, url: str = data_url(png())) -> list[Picture]:
@@ -331,6 +384,6 @@ def test_pictures_of_a_request_are_bounded_in_number_and_together(server):
 
 
 def test_names_that_do_not_exist_have_no_addresses():
-    assert asyncio.run(Resolver()("nowhere.invalid", 443)) == []
-    assert asyncio.run(Resolver()("a" * 300, 443)) == []
-    assert LOOPBACK in asyncio.run(Resolver()("localhost", 443))
+    assert asyncio.run(Resolver()("nowhere.invalid", 443, "")) == []
+    assert asyncio.run(Resolver()("a" * 300, 443, "")) == []
+    assert LOOPBACK in asyncio.run(Resolver()("localhost", 443, ""))
