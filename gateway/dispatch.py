@@ -103,7 +103,8 @@ class Dispatcher:
         affinity = beginning_of(request, size)
         life = self.lives.begin(request.request_id, model, now)
         life.note(now, "came", bytes=size, priority=request.priority)
-        held = size + sum(map(len, terms.parts))
+        # A further one has the same pictures as the first.
+        held = size if further else size + sum(map(len, terms.parts))
         trial = terms.trial or Trial()
         flight = Flight(self._count, request, model, outlet, held, deadline, life, trial, affinity=affinity)
         flight.only, flight.parts = terms.only, terms.parts

@@ -181,6 +181,18 @@ def test_pictures_count_in_the_line():
     assert not fleet.ask("fourth", parts=(b"",)).code
 
 
+def test_pictures_that_several_answers_share_count_once_in_the_line():
+    fleet = Fleet(queue=QueueConfig(max_requests=10))
+    fleet.join("eye", slots=1, **SEES)
+    fleet.ask("first", parts=(b"",))
+    pictures = (bytes(100 * 2**20),)
+    answers = [fleet.ask(f"r.{number}", parts=pictures, further=bool(number)) for number in range(4)]
+    assert not fleet.ask("second", parts=pictures).code
+    with pytest.raises(ClusterError, match="the queue is full"):
+        fleet.ask("third", parts=pictures)
+    assert [answer.code for answer in answers] == [""] * 4
+
+
 def checked(fleet: Fleet, model: str, part: dict[str, Any]) -> ClusterError | None:
     messages = parsed("/chat/completions", {"role": "user", "content": [part]})
     sight = Sight(fleet.catalog, cast("Pictures", None), Intake(LimitsConfig()))
