@@ -16,6 +16,7 @@ import msgspec
 from gateway.affinity import beginning_of
 from gateway.breaker import Breakers
 from gateway.catalog import Catalog
+from gateway.deadlines import Deadlines, Missed
 from gateway.flight import Flight, Outlet, Placed, Terms, Transport
 from gateway.flights import Flights
 from gateway.lives import Lives
@@ -24,7 +25,6 @@ from gateway.orders import Orders
 from gateway.placement import Choice, Placement, best
 from gateway.registry import Registry, WorkerView
 from gateway.retry import ENGINE_RETRIES, RetryBudget, may_go_on
-from gateway.stall import stalled
 from gateway.tally import Tally
 from gateway.trial import POISON_DEATHS, Trial
 from gateway.waiting import WaitingRoom
@@ -68,6 +68,7 @@ class Dispatcher:
         self.breakers = Breakers(rng)
         self._budget = RetryBudget()
         self._placement = Placement(config, registry, self.breakers, transport, rng, choice=choice)
+        self._deadlines = Deadlines(config, registry)
         self.orders = Orders(config.residency, registry, catalog, transport)
         self.waiting = WaitingRoom(config.queue, catalog, rng)
         self.flights = Flights()
@@ -265,40 +266,30 @@ class Dispatcher:
         """Time limits, another look at the lines, and which models are to be loaded for them."""
         self._placement.abort_again()
         for flight in self.flights:
-            if flight.deadline <= now:
-                self._withdraw(flight)
-                late = ClusterError(ErrorCode.DEADLINE_EXCEEDED, "the time for the answer is over")
-                self._end(flight, late, now)
-            elif flight.connection and flight.confirmed:
-                self._check_progress(flight, now)
-            elif flight.connection:
-                self._check_answer(flight, now)
+            missed = self._deadlines.missed(flight, now)
+            if missed is not None:
+                self._late(flight, missed, now)
         for model in self.waiting.models():
             for request_id, error in self.waiting.expired(model, now):
                 self._end_in_line(self.flights[request_id], error, now)
             self._pump(model, now)
         self.orders.give(self.waiting.waiting_since(), now)
 
-    def _check_answer(self, flight: Flight, now: float) -> None:
-        worker = self._placement.unanswered(flight, now)
+    def _late(self, flight: Flight, missed: Missed, now: float) -> None:
+        worker, error = missed.worker, missed.error
         if worker is None:
+            self._withdraw(flight)
+            self._end(flight, error, now)
             return
-        logger.warning("request %s: worker %s does not answer", flight.request_id, worker.worker_id)
+        logger.warning("request %s: worker %s %s", flight.request_id, worker.worker_id, missed.what)
         self._placement.abort(flight.connection, flight.request_id)
-        self._placement.confirm(flight)
-        self.breakers.failed(worker, now)
-        error = ClusterError(ErrorCode.NO_WORKER_AVAILABLE, "no worker answered in time; ask again")
-        self._retry(flight, worker, error, now)
-
-    def _check_progress(self, flight: Flight, now: float) -> None:
-        worker = self._registry.at(flight.connection)
-        if worker is None or not (why := stalled(flight, worker, self._config.routing.stall_s, now)):
-            return
-        logger.warning("request %s: worker %s stalls: %s", flight.request_id, worker.worker_id, why)
-        self._placement.abort(flight.connection, flight.request_id)
-        self.breakers.lost(worker, now)
-        error = ClusterError(ErrorCode.WORKER_LOST, f"the worker {worker.worker_id} stalls: {why}; ask again")
-        self._after_death(flight, worker, error, now)
+        if missed.hangs:
+            self.breakers.lost(worker, now)
+            self._after_death(flight, worker, error, now)
+        else:
+            self._placement.confirm(flight)
+            self.breakers.failed(worker, now)
+            self._retry(flight, worker, error, now)
 
     def fail_all(self, error: ClusterError, now: float) -> None:
         """End every request: the gateway stops."""

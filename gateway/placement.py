@@ -152,14 +152,6 @@ class Placement:
         self._registry.pause(worker.connection, now + self._routing.busy_pause_s)
         return False
 
-    def unanswered(self, flight: Flight, now: float) -> WorkerView | None:
-        """The worker that beats, but has neither taken nor rejected the request in time."""
-        worker = self._registry.at(flight.connection)
-        if worker is None or now - flight.sent_at < self._routing.answer_timeout_s:
-            return None
-        # A silent one may be lost; that is found soon.
-        return worker if now - worker.heartbeat_at < self._suspect_s else None
-
     def take_back(self, flight: Flight) -> None:
         """Have its worker, if it is at one, end it."""
         if not flight.connection:
