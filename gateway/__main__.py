@@ -27,7 +27,7 @@ from gateway.client import Wire
 from gateway.cluster import Cluster
 from gateway.connection import Connection, end_overdue
 from gateway.doors import Doors
-from gateway.generation import Desk
+from gateway.endpoint import Desk
 from gateway.media.fetching import trusted
 from gateway.media.intake import Pictures
 from gateway.metrics import Metrics

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gateway.registry import WorkerView
-from protocol.messages import Generate
+from protocol.messages import Generate, Work
 from protocol.values import ChatMessage
 
 HEAD_BYTES = 1024
@@ -38,8 +38,10 @@ class Beginning:
     """Of the whole prompt, estimated."""
 
 
-def beginning_of(request: Generate, size: int) -> Beginning | None:
-    """None for short prompts. `size`: bytes of the prompt."""
+def beginning_of(request: Work, size: int) -> Beginning | None:
+    """None for short prompts, and where nothing is kept of them. `size`: bytes of the prompt."""
+    if not isinstance(request, Generate):
+        return None
     key = key_of(request)
     return None if key is None else Beginning(key, _is_odd(request), size // _BYTES_PER_TOKEN)
 

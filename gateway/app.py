@@ -11,16 +11,21 @@ from gateway import admin, listings, tokens
 from gateway.access import Access
 from gateway.admin import Admin
 from gateway.cluster import Cluster
+from gateway.computing import Computing
 from gateway.dashboard import page
 from gateway.dashboard.page import Page
 from gateway.dialects.anthropic_answer import Messages
 from gateway.dialects.base import Dialect
+from gateway.dialects.computed import Computed
 from gateway.dialects.ollama import parse_chat, parse_generate
 from gateway.dialects.ollama_answer import Ollama
 from gateway.dialects.openai_chat_answer import ChatCompletions
 from gateway.dialects.openai_completions import Completions
+from gateway.dialects.openai_embeddings import Embeddings
 from gateway.dialects.openai_responses_answer import Responses
-from gateway.generation import Desk, Generation
+from gateway.dialects.ranking import Pairs, Rerank
+from gateway.endpoint import Desk
+from gateway.generation import Generation
 from gateway.listings import Listings
 from gateway.middleware import Entrance
 from gateway.routes import Pages, routes
@@ -63,10 +68,21 @@ def client_paths(cluster: Cluster, config: ClusterConfig, desk: Desk) -> list[Ro
         "/api/v0/completions": Completions(),
     }
 
+    computed: dict[str, Computed] = {
+        "/embeddings": Embeddings(),
+        "/api/v0/embeddings": Embeddings(),
+        "/rerank": Rerank(shows=True),
+        "/v2/rerank": Rerank(shows=False),
+        "/score": Pairs(),
+    }
+
     def endpoints(spoken: dict[str, Dialect]) -> dict[str, Generation]:
         return {path: Generation(dialect, cluster, desk) for path, dialect in spoken.items()}
 
     paths = routes(Pages(cluster, desk.metrics, responses.store), endpoints(dialects))
+    paths += [
+        Route(path, Computing(dialect, cluster, desk), methods=["POST"]) for path, dialect in computed.items()
+    ]
     paths += listings.routes(Listings(cluster, desk.intake), endpoints(others))
     return paths + tokens.routes(cluster, desk, drop_billing_line=config.anthropic.drop_billing_line)
 

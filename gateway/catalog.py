@@ -13,6 +13,7 @@ from protocol.api_keys import ApiKey
 from protocol.config import ModelConfig, RoutingConfig, WorkerConfig
 from protocol.errors import ClusterError, ErrorCode
 from protocol.states import WorkerState
+from protocol.values import Task
 
 COMES_BACK_S = 60.0
 """So long a worker that is configured, or was there, is waited for without a connection: its
@@ -76,7 +77,29 @@ class Catalog:
 
     def named(self, asked: str | None, caller: ApiKey = ANYBODY) -> str:
         """The model that a client's name means; the only one where it gives none. Raises `ClusterError`."""
+        return self._meant(asked, self.models(caller), caller)
+
+    def named_for(self, task: Task, asked: str | None, caller: ApiKey = ANYBODY) -> str:
+        """The same of a model for that task; the only one of these where no name is given."""
         models = self.models(caller)
+        able = {name: aliases for name, aliases in models.items() if self._may_do(name, task)}
+        model = self._meant(asked, able if asked is None and able else models, caller)
+        if not self._may_do(model, task):
+            others = f"; models that can: {', '.join(able)}" if able else ""
+            raise ClusterError(
+                ErrorCode.UNSUPPORTED,
+                f"the model {model!r} cannot {task.words}{others}",
+                param="model",
+                reason="unsupported_value",
+            )
+        return model
+
+    def _may_do(self, model: str, task: Task) -> bool:
+        """Whether a worker of the model is for that task, or none has told yet what the model is for."""
+        workers = self.workers_of(model)
+        return not workers or any(view.card.task == task for view in workers)
+
+    def _meant(self, asked: str | None, models: dict[str, list[str]], caller: ApiKey) -> str:
         model = routing.resolve(asked, models, self.rules)
         if model is not None:
             return model
@@ -107,6 +130,15 @@ class Catalog:
 
     def workers_of(self, model: str) -> list[WorkerView]:
         return [view for view in self._registry.views() if view.serves(model)]
+
+    def check_connected(self, worker_id: str, model: str) -> None:
+        """Raises `ClusterError` unless that worker, if one is named, is there with that model."""
+        if not worker_id:
+            return
+        view = self._registry.named(worker_id)
+        if view is None or not view.connection or not view.serves(model):
+            message = f"no worker {worker_id[:100]!r} with {model!r} is connected; see: clusterctl status"
+            raise ClusterError(ErrorCode.NO_WORKER_AVAILABLE, message, reason="worker_not_connected")
 
     def sees(self, model: str) -> bool:
         """Whether workers of the model take pictures."""

@@ -12,7 +12,7 @@ from gateway.flight import Terms
 from gateway.stream import Group, Stream
 from gateway.trial import Trial
 from protocol.api_keys import PRIORITIES, ApiKey
-from protocol.messages import Generate
+from protocol.messages import Generate, Work
 from protocol.values import Usage
 
 _SEEDS = 2**63
@@ -52,16 +52,17 @@ def generates(
 class Choices(Group):
     """The streams of all answers as one. Call `close` in any case."""
 
-    def __init__(self, cluster: Cluster, asked: Asked, terms: Terms) -> None:
+    def __init__(self, cluster: Cluster, terms: Terms, *, n: int = 1, live: bool = False) -> None:
+        """`n`: so many answers belong to one prompt. `live`: they are written while they come."""
         super().__init__(cluster.turn)
         self._cluster = cluster
-        self._n = asked.n
-        self._live = asked.stream
+        self._n = n
+        self._live = live
         self._terms = terms
         self._ids: list[str] = []
         self.streams: list[Stream] = []
 
-    def open(self, requests: Sequence[Generate], size: int, parts: tuple[bytes, ...] = ()) -> None:
+    def open(self, requests: Sequence[Work], size: int, parts: tuple[bytes, ...] = ()) -> None:
         """Raises `ClusterError` when there is no place for them. Together they need one in the line.
 
         `parts`: the pictures that their messages name; they share them.

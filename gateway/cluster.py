@@ -24,7 +24,7 @@ from protocol import __version__
 from protocol.addresses import is_loopback, split_http
 from protocol.config import ClusterConfig
 from protocol.errors import ClusterError, ErrorCode
-from protocol.messages import GatewayMessage, Generate, Tokenize
+from protocol.messages import GatewayMessage, Tokenize, Work
 from protocol.states import WorkerState
 from protocol.values import Usage
 from protocol.wire_keys import AllowList
@@ -82,7 +82,7 @@ class Cluster:
 
     def open(
         self,
-        request: Generate,
+        request: Work,
         size: int,
         *,
         live: bool,

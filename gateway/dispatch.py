@@ -35,9 +35,9 @@ from protocol.messages import (
     Deltas,
     Failed,
     Finished,
-    Generate,
     Rejected,
     Started,
+    Work,
 )
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class Dispatcher:
 
     def submit(
         self,
-        request: Generate,
+        request: Work,
         outlet: Outlet,
         size: int,
         now: float,
@@ -95,19 +95,17 @@ class Dispatcher:
         because the line is long.
         """
         model = self._catalog.named(request.model or None)
-        if terms.only:
-            self._refuse_absent(terms.only, model)
+        self._catalog.check_connected(terms.only, model)
         self.orders.admit(model, now, waits=terms.waits)
         self._count += 1
         deadline = now + (math.inf if request.time_left_s is None else request.time_left_s)
         request = msgspec.structs.replace(request, model=model)
-        affinity = beginning_of(request, size)
         life = self.lives.begin(request.request_id, model, now)
         life.note(now, "came", bytes=size, priority=request.priority)
-        # A further one has the same pictures as the first.
-        held = size if further else size + sum(map(len, terms.parts))
+        held = size if further else size + sum(map(len, terms.parts))  # further ones share the pictures
         trial = terms.trial or Trial()
-        flight = Flight(self._count, request, model, outlet, held, deadline, life, trial, affinity=affinity)
+        flight = Flight(self._count, request, model, outlet, held, deadline, life, trial)
+        flight.affinity = beginning_of(request, size)
         flight.only, flight.parts = terms.only, terms.parts
         self._budget.request(now)
         self.flights.add(flight)
@@ -123,12 +121,6 @@ class Dispatcher:
             self.flights.take_out(request.request_id)
             life.end(now, "failed", code=error.code)
             raise
-
-    def _refuse_absent(self, worker_id: str, model: str) -> None:
-        view = self._registry.named(worker_id)
-        if view is None or not view.connection or not view.serves(model):
-            message = f"no worker {worker_id[:100]!r} with {model!r} is connected; see: clusterctl status"
-            raise ClusterError(ErrorCode.NO_WORKER_AVAILABLE, message, reason="worker_not_connected")
 
     def cancel(self, request_id: str, now: float) -> None:
         """The client is gone: free everything. Idempotent, and harmless after the end."""

@@ -17,7 +17,7 @@ from gateway.registry import WorkerView
 from gateway.trial import Trial
 from protocol.api_keys import PRIORITIES
 from protocol.errors import ClusterError
-from protocol.messages import Delta, Finished, GatewayMessage, Generate, Started
+from protocol.messages import TASKS, Delta, Finished, GatewayMessage, Result, Started, Work
 from protocol.values import Usage
 
 
@@ -71,6 +71,8 @@ class Outlet(Protocol):
 
     def delta(self, delta: Delta, now: float) -> None: ...
 
+    def result(self, result: Result) -> None: ...
+
     def finished(self, worker: WorkerView, message: Finished) -> None: ...
 
     def failed(self, error: ClusterError) -> None: ...
@@ -81,7 +83,7 @@ class Flight:
     """A request that is queued (`connection` is empty) or at a worker."""
 
     number: int
-    request: Generate
+    request: Work
     model: str
     outlet: Outlet
     size: int
@@ -138,7 +140,8 @@ class Flight:
 
     @property
     def needs(self) -> Needs:
-        return Needs(self.only, self.began, bool(self.parts), self.trial.name)
+        task = TASKS[type(self.request)]
+        return Needs(self.only, self.began, bool(self.parts), task, self.trial.name)
 
     @property
     def usage(self) -> Usage:

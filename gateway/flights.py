@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gateway.flight import Flight
+from protocol.messages import Result
 
 
 class Flights:
@@ -45,6 +46,12 @@ class Flights:
         if flight is None or (flight.connection, flight.attempt) != (connection, attempt):
             return None
         return flight
+
+    def result(self, connection: bytes, message: Result) -> None:
+        """What one asked for that has no stream; its end comes behind."""
+        flight = self.attempt(connection, message.request_id, message.attempt)
+        if flight is not None:
+            flight.outlet.result(message)
 
     @property
     def running(self) -> int:

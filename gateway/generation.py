@@ -2,117 +2,57 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 import time
-from dataclasses import dataclass
 
 from msgspec.structs import replace
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Scope
 
 from gateway.access import terms
-from gateway.body import Intake, client_closed, session, wait_for_disconnect
+from gateway.body import client_closed, session
 from gateway.choices import Choices, generates
 from gateway.cluster import Cluster
 from gateway.dialects.base import Answered, Asked, Dialect, Identity, Writer
+from gateway.endpoint import Desk, Endpoint, origin
 from gateway.line import Line
-from gateway.metrics import Metrics
 from gateway.middleware import Reply
-from gateway.quotas import Quotas
-from gateway.sight import Sight
 from gateway.stream import Stream
-from gateway.traces import Traces
-from protocol.config import LimitsConfig
-from protocol.errors import ClusterError, ErrorCode
 from protocol.messages import Finished, Generate
+from protocol.values import Task
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Desk:
-    """What the endpoints of all dialects share."""
-
-    metrics: Metrics
-    limits: LimitsConfig
-    intake: Intake
-    quotas: Quotas
-    sight: Sight
-    traces: Traces | None = None
-
-
-class Generation:
-    """The endpoint of one dialect. Holds nothing of a request when it is over."""
+class Generation(Endpoint):
+    """The endpoint of one dialect."""
 
     def __init__(self, dialect: Dialect, cluster: Cluster, desk: Desk) -> None:
+        super().__init__(cluster, desk)
         self._dialect = dialect
-        self._cluster = cluster
-        self._metrics = desk.metrics
-        self._limits = desk.limits
-        self._intake = desk.intake
-        self._quotas = desk.quotas
-        self._sight = desk.sight
-        self._traces = desk.traces
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        reply: Reply = scope["state"]["reply"]
-        code = "ok"
-        if self._traces is not None:
-            reply.trace = self._traces.begin(scope["headers"], reply.request_id, _now())
-        try:
-            await self._answer(scope, receive, reply)
-        except ClusterError as error:
-            code = error.code
-            raise
-        except asyncio.CancelledError:
-            code = ErrorCode.CLIENT_CLOSED_REQUEST
-            raise
-        except Exception:
-            code = ErrorCode.INTERNAL_ERROR
-            raise
-        finally:
-            self._metrics.outcome(reply.model, code)
-            if reply.trace is not None:
-                reply.told["trace"] = reply.trace.place.trace_id
-                reply.trace.end(reply.model, code, _now())
 
     async def _answer(self, scope: Scope, receive: Receive, reply: Reply) -> None:
         asked, size = await self._intake.take(scope["headers"], receive, self._dialect.parse)
         for owner, refusal in asked.kept_for.items():
             if owner != reply.caller.name:
                 raise refusal
-        reply.model = self._cluster.catalog.named(asked.model, reply.caller)
+        reply.model = self._cluster.catalog.named_for(Task.GENERATE, asked.model, reply.caller)
         asked = replace(asked, messages=self._sight.checked(asked.messages, reply.model, reply.caller))
-        choices = Choices(self._cluster, asked, terms(scope["headers"], reply.caller))
+        placed = terms(scope["headers"], reply.caller)
+        choices = Choices(self._cluster, placed, n=asked.n, live=asked.stream)
         requests = self._requests(asked, reply, session(scope["headers"]))
-        await self._quotas.take(reply.caller, len(requests), reply.tell, reply.shape)
-        watcher: asyncio.Task[None] | None = None
-        try:
+        async with self._attended(choices, reply, len(requests), receive) as watched:
             requests, parts = await self._sight.take(requests, receive, reply.caller.name or reply.peer)
             try:
                 choices.open(requests, size, parts)
             finally:
                 if reply.trace is not None:
-                    lives = self._cluster.dispatcher.lives.of(requests[0].request_id)
-                    reply.trace.parsed(asked, lives, _now())
-            watcher = asyncio.create_task(_watch(receive, choices))
+                    reply.trace.parsed(asked, self._lives(requests[0]), self._now())
+            watched()
             if asked.stream:
                 await self._write_stream(asked, choices, reply)
             else:
                 await self._write_whole(asked, choices, reply)
-        finally:
-            if choices.overrun:
-                self._metrics.cut_off()
-                logger.warning("request %s: the client reads too slowly and is cut off", reply.request_id)
-            if watcher is not None:
-                watcher.cancel()
-            if choices.worker is not None:
-                reply.worker_id = choices.worker.worker_id
-            reply.told = choices.account()
-            if reply.trace is not None:
-                reply.trace.answered(choices.usage, reply.told.get("first_token_s"))
-            self._quotas.done(reply.caller, len(requests), choices.close())
 
     def _requests(self, asked: Asked, reply: Reply, conversation: str) -> list[Generate]:
         """Ids are unique inside the cluster even where two clients send the same one."""
@@ -141,7 +81,7 @@ class Generation:
         ]
         body = self._dialect.whole(asked, _identity(asked, choices, reply), answers, choices.usage)
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        await reply.whole(200, headers + _origin(choices, reply), body)
+        await reply.whole(200, headers + origin(choices, reply), body)
 
     async def _write_stream(self, asked: Asked, choices: Choices, reply: Reply) -> None:
         while not (choices.worker or choices.is_over or choices.silent):
@@ -150,7 +90,7 @@ class Generation:
             raise choices.error
         if choices.gone:
             raise client_closed()
-        headers = self._dialect.stream_headers + _origin(choices, reply)
+        headers = self._dialect.stream_headers + origin(choices, reply)
         await reply.send({"type": "http.response.start", "status": 200, "headers": headers})
         writer = self._dialect.writer(asked, _identity(asked, choices, reply))
         await self._write_events(_News(writer, choices, reply.line), reply)
@@ -172,10 +112,6 @@ class Generation:
             if over:
                 return
             await choices.changed(news.push)
-
-    def _measure(self, choices: Choices, reply: Reply) -> None:
-        first_s, whole_s = choices.seconds()
-        self._metrics.answered(reply.model, first_s, whole_s, choices.usage)
 
 
 class _News:
@@ -233,26 +169,8 @@ class _News:
         return events if self._open else events + self._writer.end(self.choices.usage)
 
 
-def _now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-async def _watch(receive: Receive, choices: Choices) -> None:
-    await wait_for_disconnect(receive)
-    choices.leave()
-
-
 def _identity(asked: Asked, choices: Choices, reply: Reply) -> Identity:
     fingerprint = None if choices.worker is None else choices.worker.card.fingerprint
     return Identity(
         secrets.token_hex(12), int(time.time()), asked.model or reply.model, fingerprint, reply.caller.name
     )
-
-
-def _origin(choices: Choices, reply: Reply) -> list[tuple[bytes, bytes]]:
-    """Where the answer comes from, as far as that is known when the status goes out."""
-    headers = [(b"x-served-model", reply.model.encode("ascii", "replace"))]
-    if choices.worker is not None:
-        reply.worker_id = choices.worker.worker_id
-        headers.append((b"x-worker-id", reply.worker_id.encode("ascii", "replace")))
-    return headers

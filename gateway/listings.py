@@ -14,6 +14,7 @@ from gateway.body import Intake
 from gateway.cluster import Cluster
 from gateway.dialects.fields import Body
 from gateway.routes import caller_of, json_response, model_object
+from protocol.values import Task
 
 _OLLAMA = "0.12.0"
 """The version of Ollama whose routes these are; clients compare it."""
@@ -40,7 +41,8 @@ class Listings:
         name = self._cluster.catalog.named(body.text("model") or body.text("name"), caller_of(request))
         model = next(m for m in self._models(request) if m["id"] == name)
         architecture = {"general.architecture": "mlx", "mlx.context_length": model["context_length"]}
-        capabilities = ["completion", *(["tools"] if _uses_tools(self._cluster, name) else [])]
+        can = "completion" if model["task"] == Task.GENERATE else "embedding"
+        capabilities = [can, *(["tools"] if _uses_tools(self._cluster, name) else [])]
         return json_response(
             {
                 "modelfile": "",
@@ -66,7 +68,7 @@ class Listings:
     def _studio(self, model: dict[str, Any]) -> dict[str, Any]:
         kept = ("id", "object", "state", "max_context_length", "loaded_context_length")
         return {name: model[name] for name in kept} | {
-            "type": "llm",
+            "type": "llm" if model["task"] == Task.GENERATE else "embeddings",
             "publisher": model["owned_by"],
             "arch": "mlx",
             "compatibility_type": "mlx",

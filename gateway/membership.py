@@ -90,6 +90,7 @@ class Membership:
                 self._dispatcher.pump(now)
             case Result():
                 self.questions.answer(connection, message)
+                self._dispatcher.flights.result(connection, message)
             case Accepted() | Rejected() | Started() | Finished() | Failed():
                 self._dispatcher.answer(worker, message, now)
                 if isinstance(message, Failed):

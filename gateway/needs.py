@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gateway.registry import WorkerView
+from protocol.values import Task
 
 
 class Needs(NamedTuple):
@@ -15,6 +16,7 @@ class Needs(NamedTuple):
     resumes: bool = False
     """It goes on with an answer that was begun elsewhere."""
     sees: bool = False
+    task: str = Task.GENERATE
     trial: str = ""
     """It goes only where others of the same client's request are, while that is on trial."""
 
@@ -28,6 +30,7 @@ class Needs(NamedTuple):
             (not self.only or worker.worker_id == self.only)
             and (not self.resumes or worker.card.can_resume)
             and (not self.sees or "image" in worker.card.modalities)
+            and self.task == worker.card.task
         )
 
     def imply(self, other: Needs) -> bool:
@@ -37,6 +40,7 @@ class Needs(NamedTuple):
             and other.trial in ("", self.trial)
             and self.resumes >= other.resumes
             and self.sees >= other.sees
+            and self.task == other.task
         )
 
 

@@ -20,7 +20,7 @@ from gateway.registry import Registry, WorkerView
 from gateway.stall import hangs
 from protocol import spans
 from protocol.config import ClusterConfig
-from protocol.messages import Abort, Started
+from protocol.messages import Abort, Generate, Started
 
 logger = logging.getLogger(__name__)
 
@@ -129,12 +129,9 @@ class Placement:
 
     def _send(self, flight: Flight, worker: WorkerView, span_id: str, now: float) -> bool:
         left = None if math.isinf(flight.deadline) else max(0.0, flight.deadline - now)
-        message = msgspec.structs.replace(
-            flight.request,
-            attempt=flight.attempt,
-            time_left_s=left,
-            resume_token_ids=tuple(flight.emitted),
-        )
+        message = msgspec.structs.replace(flight.request, attempt=flight.attempt, time_left_s=left)
+        if isinstance(message, Generate):
+            message = msgspec.structs.replace(message, resume_token_ids=tuple(flight.emitted))
         if span_id:
             context = spans.within(message.trace_context, span_id)
             message = msgspec.structs.replace(message, trace_context=context)

@@ -24,6 +24,7 @@ from protocol import __version__
 from protocol.addresses import is_loopback
 from protocol.api_keys import ApiKey
 from protocol.errors import ClusterError, ErrorCode
+from protocol.values import Task
 
 _CREATED = 0
 """When a model was made is not known; every gateway has to say the same."""
@@ -74,6 +75,7 @@ def model_object(cluster: Cluster, name: str, aliases: list[str]) -> dict[str, A
         "architecture": {"input_modalities": modalities, "output_modalities": ["text"]},
         "supported_parameters": _PARAMETERS,
         "meta": {"n_ctx": length, "n_ctx_train": length},
+        "task": card.task if card else Task.GENERATE,
     }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from gateway.pieces import Piece, joined
 from gateway.registry import WorkerView
@@ -14,7 +15,7 @@ from gateway.spread import Spread
 from gateway.turn import Turn
 from protocol.config import LimitsConfig
 from protocol.errors import ClusterError
-from protocol.messages import Delta, Finished, Started
+from protocol.messages import Delta, Finished, Result, Started
 from protocol.values import Usage
 
 
@@ -133,6 +134,8 @@ class Stream:
         self._attempts = 0
         self.worker: WorkerView | None = None
         self.end: Finished | None = None
+        self.value: Any = None
+        """Of a request that has no stream: what it asked for."""
         self.overrun = False
         """The client read too slowly; its connection was cut."""
 
@@ -166,6 +169,9 @@ class Stream:
             if size:
                 self._size += size
                 self._group.grew()
+
+    def result(self, result: Result) -> None:
+        self.value = result.value
 
     def finished(self, worker: WorkerView, message: Finished) -> None:
         self.worker = worker

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gateway.dialects import anthropic_rows, ollama_rows, openai_rows, token_rows
+from gateway.dialects import anthropic_rows, ollama_rows, openai_rows, ranking_rows, token_rows
 from gateway.dialects.table import Row, items, record
 
 JSON = "application/json"
@@ -18,6 +18,7 @@ TEXT = "text/plain"
 
 _STRING: dict[str, Any] = {"type": "string"}
 _COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
+_NUMBER: dict[str, Any] = {"type": "number"}
 _LIST: dict[str, Any] = {"type": "array"}
 _OBJECT: dict[str, Any] = {"type": "object"}
 _NULLABLE: dict[str, Any] = {"type": ["object", "null"]}
@@ -76,6 +77,13 @@ _MESSAGE = record(
     stop_sequence={"type": ["string", "null"]},
     usage=record(input_tokens=_COUNT, output_tokens=_COUNT),
 )
+_COUNTS = record(prompt_tokens=_COUNT, total_tokens=_COUNT)
+_VECTOR = record(object=_word("embedding"), index=_COUNT, embedding={"type": ["array", "string"]})
+_EMBEDDINGS = record(object=_word("list"), data=_list(_VECTOR, 1), model=_STRING, usage=_COUNTS)
+_RANK = record(index=_COUNT, relevance_score=_NUMBER)
+_RANKS = record(id=_STRING, model=_STRING, results=_list(_RANK, 1), usage=_COUNTS)
+_PAIR = record(index=_COUNT, object=_word("score"), score=_NUMBER)
+_SCORES = record(id=_STRING, object=_word("list"), data=_list(_PAIR, 1), model=_STRING, usage=_COUNTS)
 _TOKENS = record(tokens=_LIST)
 _TEXT_OF = record(prompt=_STRING, content=_STRING)
 _OLLAMA = {"model": _STRING, "created_at": _STRING, "done": {"type": "boolean"}}
@@ -104,6 +112,10 @@ ROUTES = (
         anthropic_rows.COUNT,
         record(input_tokens=_COUNT),
     ),
+    Route("POST", "/v1/embeddings", "Embeddings (OpenAI)", openai_rows.EMBEDDINGS, _EMBEDDINGS),
+    Route("POST", "/v1/rerank", "Documents by relevance (Jina, Cohere)", ranking_rows.RERANK, _RANKS),
+    Route("POST", "/v2/rerank", "The same; documents are not repeated", ranking_rows.RERANK, _RANKS),
+    Route("POST", "/v1/score", "Scores of pairs of texts (vLLM)", ranking_rows.SCORE, _SCORES),
     Route("GET", "/v1/models", "Models, for the clients of both", None, _MODELS),
     Route("GET", "/v1/models/{model}", "One model", None, _MODEL),
     Route("POST", "/tokenize", "Token ids (vLLM, llama.cpp)", token_rows.TOKENIZE, _TOKENS),
@@ -130,6 +142,7 @@ ROUTES = (
     Route(
         "POST", "/api/v0/completions", "Completions (LM Studio)", openai_rows.COMPLETIONS, _COMPLETION, EVENTS
     ),
+    Route("POST", "/api/v0/embeddings", "Embeddings (LM Studio)", openai_rows.EMBEDDINGS, _EMBEDDINGS),
     Route("GET", "/health", "The process runs", None, _STATUS),
     Route("GET", "/health/live", "The process runs", None, _STATUS),
     Route("GET", "/health/ready", "Every model has a ready worker", None, _STATUS, statuses=(200, 503)),

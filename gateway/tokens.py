@@ -26,7 +26,7 @@ from gateway.dialects.token_questions import (
     text_object,
     tokens_object,
 )
-from gateway.generation import Desk
+from gateway.endpoint import Desk
 from gateway.middleware import Reply
 from gateway.routes import json_response
 

@@ -39,10 +39,13 @@ class Trace:
     operation: str = "chat"
     attributes: dict[str, Value] = field(default_factory=dict)
 
+    def understood(self, operation: str, lives: Sequence[Life], now: float) -> None:
+        """What it asks for, in OpenTelemetry's words."""
+        self.operation, self.lives, self.parsed_at = operation, lives, now
+
     def parsed(self, asked: Asked, lives: Sequence[Life], now: float) -> None:
-        """It was understood."""
-        self.parsed_at, self.lives = now, lives
-        self.operation = "text_completion" if asked.prompts else "chat"
+        """It was understood, and asks for text."""
+        self.understood("text_completion" if asked.prompts else "chat", lives, now)
         sampling = asked.sampling
         self._learn(
             {

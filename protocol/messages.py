@@ -24,6 +24,7 @@ from protocol.values import (
     NotNegative,
     SamplingParams,
     Share,
+    Task,
     Timings,
     ToolSpec,
     Usage,
@@ -185,10 +186,11 @@ class Failed(Message, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Result(Message, frozen=True, kw_only=True, omit_defaults=True):
-    """The answer to `Embed`, `Tokenize`, `Stats` or `ClearCaches`."""
+    """The answer to `Embed` and `Score`, before their `Finished`; to `Tokenize`, `Stats`, `ClearCaches`."""
 
     request_id: str
     value: Any = None
+    attempt: NotNegative = 0
 
 
 class Goodbye(Message, frozen=True, kw_only=True, omit_defaults=True):
@@ -267,11 +269,45 @@ class Abort(Message, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Embed(Message, frozen=True, kw_only=True, omit_defaults=True):
-    """Vectors for texts."""
+    """Vectors for texts, of length 1. It lives like a `Generate`, but for `Deltas`.
+
+    The value of its `Result` is a `Vectors`.
+    """
 
     request_id: str
     inputs: tuple[str, ...]
     dimensions: Count | None = None
+    """Only so many, of models whose first ones say the most; None: all."""
+    attempt: NotNegative = 0
+    model: str = ""
+    token_ids: tuple[tuple[int, ...], ...] = ()
+    """The inputs as ids; there are no `inputs` then."""
+    most_tokens: Count | None = None
+    """Inputs are cut to so many; None: longer ones than the model takes are refused."""
+    priority: str = "normal"
+    tenant: str = ""
+    time_left_s: Measure | None = None
+    trace_context: dict[str, str] = {}
+
+
+class Score(Message, frozen=True, kw_only=True, omit_defaults=True):
+    """How well texts answer queries: 0 to 1 for each pair. It lives like an `Embed`.
+
+    The value of its `Result` is a `Scores`.
+    """
+
+    request_id: str
+    attempt: int
+    queries: tuple[str, ...]
+    """One for all texts, or as many as there are texts."""
+    texts: tuple[str, ...]
+    model: str = ""
+    most_tokens: Count | None = None
+    """Texts are cut to so many; None: to what the model has room for."""
+    priority: str = "normal"
+    tenant: str = ""
+    time_left_s: Measure | None = None
+    trace_context: dict[str, str] = {}
 
 
 class Tokenize(Message, frozen=True, kw_only=True, omit_defaults=True):
@@ -344,6 +380,7 @@ GatewayMessage = (
     | Generate
     | Abort
     | Embed
+    | Score
     | Tokenize
     | Drain
     | Undrain
@@ -353,3 +390,6 @@ GatewayMessage = (
     | ClearCaches
 )
 AnyMessage = WorkerMessage | GatewayMessage
+Work = Generate | Embed | Score
+"""What takes a place in a worker, and is queued, retried and aborted."""
+TASKS: dict[type[Work], Task] = {Generate: Task.GENERATE, Embed: Task.EMBED, Score: Task.RERANK}

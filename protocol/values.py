@@ -5,6 +5,7 @@ Their ranges are checked where a message is decoded, so that whoever reads one c
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
@@ -132,6 +133,38 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the worker's node, for all models together (MiB). None: not bounded."""
 
 
+class Vectors(msgspec.Struct, frozen=True, kw_only=True):
+    """Of all inputs, one after another: each has `dimensions` numbers of 32 bits, the lowest byte first."""
+
+    dimensions: Count
+    data: bytes
+
+
+class Scores(msgspec.Struct, frozen=True, kw_only=True):
+    """One for each pair, in their order."""
+
+    scores: tuple[Share, ...]
+
+
+class Task(StrEnum):
+    """What a model is for."""
+
+    GENERATE = "generate"
+    EMBED = "embed"
+    RERANK = "rerank"
+
+    @property
+    def words(self) -> str:
+        """What such a model can."""
+        match self:
+            case Task.GENERATE:
+                return "generate text"
+            case Task.EMBED:
+                return "make embeddings"
+            case Task.RERANK:
+                return "rank texts"
+
+
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a worker serves. Facts that only the files tell are None until these are read."""
 
@@ -146,3 +179,5 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     can_resume: bool = False
     model_path: str = ""
     """Where the worker has the model from: a folder of its machine, or a name."""
+    task: str = Task.GENERATE
+    """One of `Task`."""

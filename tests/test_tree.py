@@ -40,6 +40,7 @@ FIRST_RELEASE = {
     "Generate": {"request_id", "attempt", "model", "sampling", "seed"},
     "Abort": {"request_id"},
     "Embed": {"request_id", "inputs"},
+    "Score": {"request_id", "attempt", "queries", "texts"},
     "Tokenize": {"request_id"},
     "Drain": set(),
     "Undrain": set(),

@@ -6,21 +6,33 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
 from protocol.errors import WORKER_DIED, ErrorCode
-from protocol.messages import Accepted, Delta, Failed, Finished, Generate, Message, Rejected
+from protocol.messages import (
+    Accepted,
+    Delta,
+    Embed,
+    Failed,
+    Finished,
+    Generate,
+    Message,
+    Result,
+    Score,
+    Work,
+)
 from protocol.traces import Spans
-from protocol.values import Capacity, Load
+from protocol.values import Capacity, Load, Task
 from worker import traces
 from worker.admission import Admission, NoPlace, estimated_tokens
 from worker.answer import Answer
+from worker.ends import failed, prompt_failed, rejected
 from worker.engine.base import BaseEngine, EngineBusy, GenerationOutput
 from worker.engine.limits import AHEAD
 from worker.engine.output import EngineFacts, EngineFailed, EngineLoad, FleetEngine, PromptError, PromptStuck
+from worker.held import End, Held, Key
 from worker.items import checked
 from worker.outbox import TurnOutbox
 from worker.parsers.base import Syntax
@@ -29,10 +41,12 @@ from worker.request import (
     chat_tools,
     engine_arguments,
     images,
+    misplaced,
     prompt_bytes,
     room,
     unsupported,
 )
+from worker.whole import Computed, Whole, computed
 
 logger = logging.getLogger(__name__)
 
@@ -40,33 +54,6 @@ CLOSE_S = 10.0
 """An engine may take so long to close a stream; after that its place is given to others."""
 
 Send = Callable[[str, Message], None]
-End = Finished | Failed | Rejected
-
-
-class Key(NamedTuple):
-    """Names a request in hand: ids are unique to a gateway, and attempts may overlap for a moment."""
-
-    gateway: str
-    request_id: str
-    attempt: int
-
-
-@dataclass
-class Held:
-    """One admitted request."""
-
-    key: Key
-    request: Generate
-    answer: Answer
-    seen_at: float
-    """When the engine last gave an item, or the request came."""
-    parts: Sequence[bytes] = ()
-    """The pictures that its messages name."""
-    task: asyncio.Task[End] | None = None
-    aborted: bool = False
-    insisting: asyncio.TimerHandle | None = None
-    verdict: Failed | None = None
-    """What to say when it is aborted; None: nothing."""
 
 
 class Core:
@@ -101,6 +88,7 @@ class Core:
         self.max_model_len: int | None = None
         self._syntax = Syntax()
         self.traces: Spans | None = None
+        self._task = Task.GENERATE
 
     @property
     def held(self) -> int:
@@ -110,6 +98,7 @@ class Core:
         """What is known of the model once it is loaded."""
         self.max_model_len = facts.max_model_len
         self._syntax = facts.syntax
+        self._task = facts.task
         if facts.syntax.has_tools:
             self._engine.preserve_native_tool_format = True
 
@@ -118,26 +107,27 @@ class Core:
 
         `parts`: the pictures that its messages name.
         """
+        now = asyncio.get_running_loop().time()
+        self._open(gateway, request, Answer(request, now, self._syntax), parts)
+
+    def compute(self, gateway: str, request: Computed) -> None:
+        """The same of one that is answered in one piece."""
+        self._open(gateway, request, Whole(request, asyncio.get_running_loop().time()))
+
+    def _open(self, gateway: str, request: Work, answer: Answer | Whole, parts: Sequence[bytes] = ()) -> None:
         loop = asyncio.get_running_loop()
         key = Key(gateway, request.request_id, request.attempt)
         if key in self._held:
             logger.debug("request %s: attempt %s came twice", request.request_id, request.attempt)
             return
         if self.closed is not None:
-            self._say(gateway, self._rejected(request, self.closed, 1.0))
+            self._say(gateway, self._with_load(rejected(request, self.closed, 1.0)))
             return
-        problem = unsupported(
-            request,
-            tools=self._uses_tools(),
-            ids=self._fleet,
-            logprobs=self._can("logprobs"),
-            shapes=self._can("structure"),
-            frames=len(parts) if self._engine.is_mllm else None,
-        )
+        problem = self._problem(request, parts)
         if problem is not None:
             field, words = problem
-            failed = replace(_failed(request, ErrorCode.UNSUPPORTED, words), param=field)
-            self._say(gateway, self._with_load(failed))
+            refused = replace(failed(request, ErrorCode.UNSUPPORTED, words), param=field)
+            self._say(gateway, self._with_load(refused))
             return
         try:
             tokens = estimated_tokens(prompt_bytes(request))
@@ -146,9 +136,8 @@ class Core:
                 answer_tokens = min(answer_tokens, AHEAD)
             self._admission.admit(key, tokens, answer_tokens, self._engine_load(), loop.time())
         except NoPlace as busy:
-            self._say(gateway, self._rejected(request, "engine_busy", busy.retry_after_s))
+            self._say(gateway, self._with_load(rejected(request, "engine_busy", busy.retry_after_s)))
             return
-        answer = Answer(request, loop.time(), self._syntax)
         held = Held(key, request, answer, seen_at=loop.time(), parts=parts)
         self._held[key] = held
         self._say(gateway, Accepted(request_id=key.request_id, attempt=key.attempt, load=self.load()))
@@ -172,7 +161,7 @@ class Core:
             if gateway is None or held.key.gateway == gateway:
                 logger.warning("request %s: given up: %s", held.key.request_id, why)
                 message = f"the worker gave the request up: {why}"
-                lost = _failed(held.request, ErrorCode.WORKER_LOST, message)
+                lost = failed(held.request, ErrorCode.WORKER_LOST, message)
                 self._cancel(held, replace(lost, reason=reason))
 
     async def ended(self) -> None:
@@ -203,55 +192,88 @@ class Core:
             for message in outbox.take():
                 self._send(gateway, message)
 
+    def _problem(self, request: Work, parts: Sequence[bytes]) -> tuple[str, str] | None:
+        """The field of what cannot be done here, and words about it."""
+        if not isinstance(request, Generate) or self._task is not Task.GENERATE:
+            return misplaced(request, self._task)
+        return unsupported(
+            request,
+            tools=self._uses_tools(),
+            ids=self._fleet,
+            logprobs=self._can("logprobs"),
+            shapes=self._can("structure"),
+            frames=len(parts) if self._engine.is_mllm else None,
+        )
+
     # --- one request ---
 
     async def _run(self, held: Held) -> End:
         scope = asyncio.timeout(held.request.time_left_s)
         try:
             async with scope:
-                return await self._consume(held)
+                return await self._answered(held)
         except BaseException as error:
             # An engine may raise anything, its exit or a cancellation too; it concerns this request.
             if held.aborted:
                 raise asyncio.CancelledError from error
             if isinstance(error, TimeoutError) and scope.expired():
                 late = "the time for the answer is over"
-                return _failed(held.request, ErrorCode.DEADLINE_EXCEEDED, late)
+                return failed(held.request, ErrorCode.DEADLINE_EXCEEDED, late)
             return self._end_after(held, error)
 
     def _end_after(self, held: Held, error: BaseException) -> End:
         if isinstance(error, EngineBusy) and not held.answer.started:
-            return self._rejected(held.request, "engine_busy", getattr(error, "retry_after_s", 1.0))
+            return rejected(held.request, "engine_busy", getattr(error, "retry_after_s", 1.0))
         if isinstance(error, PromptError):
-            return _prompt_failed(held.request, error)
+            return prompt_failed(held.request, error)
         if isinstance(error, EngineFailed):
             self._broken(str(error))
             if isinstance(error, PromptStuck):
-                return _failed(held.request, ErrorCode.INVALID_REQUEST, str(error))
-            lost = _failed(held.request, ErrorCode.WORKER_LOST, f"the worker's engine failed: {error}")
+                return failed(held.request, ErrorCode.INVALID_REQUEST, str(error))
+            lost = failed(held.request, ErrorCode.WORKER_LOST, f"the worker's engine failed: {error}")
             return replace(lost, reason=WORKER_DIED)
         return self._engine_fault(held, error)
 
-    async def _consume(self, held: Held) -> Finished:
+    async def _answered(self, held: Held) -> Finished:
+        match held.request, held.answer:
+            case Generate() as request, Answer() as answer:
+                return await self._consume(held, request, answer)
+            case Embed() | Score() as request, Whole() as answer:
+                return await self._compute(held, request, answer)
+        raise TypeError(f"a {type(held.request).__name__} cannot be answered so")
+
+    async def _compute(self, held: Held, request: Computed, answer: Whole) -> Finished:
+        """The one result of a request that has no stream."""
+        loop = asyncio.get_running_loop()
+
+        def began(tokens: int) -> None:
+            self._admission.started(held.key, tokens)
+            self._say(held.key.gateway, answer.start(tokens, loop.time()))
+
+        value = await computed(self._engine, request, self._engine_id(held.key), began)
+        result = Result(request_id=request.request_id, attempt=request.attempt, value=value)
+        self._say(held.key.gateway, result)
+        return answer.end(loop.time())
+
+    async def _consume(self, held: Held, request: Generate, answer: Answer) -> Finished:
         """Everything from the call of the engine to the end of its answer."""
-        stream = self._call(held)
+        stream = self._call(held, request)
         loop = asyncio.get_running_loop()
         try:
             async for output in stream:
                 if held.aborted:
                     raise asyncio.CancelledError  # the engine took no notice of it
                 held.seen_at = loop.time()
-                self._take(held, checked(output))
-                if held.answer.finished is not None:
-                    return held.answer.finished
+                self._take(held, answer, checked(output))
+                if answer.finished is not None:
+                    return answer.finished
                 if not self._fleet:
                     await asyncio.sleep(0)  # it may have its items ready, and would hold up the loop
         finally:
             await _close(stream, held.key.request_id)
         raise RuntimeError("the engine's stream ended without a finished item")
 
-    def _call(self, held: Held) -> AsyncIterator[GenerationOutput]:
-        request = held.request
+    def _call(self, held: Held, request: Generate) -> AsyncIterator[GenerationOutput]:
         arguments = engine_arguments(
             request, self._engine_id(held.key), self.max_model_len, can_resume=self._can("resume")
         )
@@ -263,11 +285,11 @@ class Core:
             arguments["images"] = images(request, held.parts)
         return self._engine.stream_chat(chat_messages(request), tools=chat_tools(request), **arguments)
 
-    def _take(self, held: Held, output: GenerationOutput) -> None:
-        if not held.answer.started:
+    def _take(self, held: Held, answer: Answer, output: GenerationOutput) -> None:
+        if not answer.started:
             self._admission.started(held.key, output.prompt_tokens)
-            self._say(held.key.gateway, held.answer.start(output, held.seen_at))
-        for delta in held.answer.feed(output, held.seen_at):
+            self._say(held.key.gateway, answer.start(output, held.seen_at))
+        for delta in answer.feed(output, held.seen_at):
             self._say(held.key.gateway, delta)
 
     def _ended(self, held: Held, task: asyncio.Task[End]) -> None:
@@ -283,7 +305,7 @@ class Core:
             message = held.verdict
         elif (error := task.exception()) is not None:
             logger.error("request %s: a fault of the worker", held.key.request_id, exc_info=error)
-            message = _failed(held.request, ErrorCode.INTERNAL_ERROR, "the worker met a fault")
+            message = failed(held.request, ErrorCode.INTERNAL_ERROR, "the worker met a fault")
         else:
             message = task.result()
         if self.traces is not None:
@@ -299,7 +321,7 @@ class Core:
     def _engine_fault(self, held: Held, error: BaseException) -> Failed:
         what = f"{type(error).__name__}: {error}"
         logger.error("request %s: the engine failed: %s", held.key.request_id, what)
-        return _failed(held.request, ErrorCode.ENGINE_FAILED, f"the engine failed: {what}")
+        return failed(held.request, ErrorCode.ENGINE_FAILED, f"the engine failed: {what}")
 
     # --- small things ---
 
@@ -333,15 +355,6 @@ class Core:
     def _engine_load(self) -> EngineLoad:
         return self._engine.load() if isinstance(self._engine, FleetEngine) else EngineLoad()
 
-    def _rejected(self, request: Generate, reason: str, retry_after_s: float) -> Rejected:
-        return Rejected(
-            request_id=request.request_id,
-            attempt=request.attempt,
-            load=self.load(),
-            reason=reason,
-            retry_after_s=retry_after_s,
-        )
-
     def _with_load(self, message: End) -> End:
         return replace(message, load=self.load())
 
@@ -361,19 +374,3 @@ async def _close(stream: Any, request_id: str) -> None:
             await close()
     except Exception:
         logger.exception("request %s: the engine's stream could not be closed", request_id)
-
-
-def _failed(request: Generate, code: ErrorCode, message: str) -> Failed:
-    return Failed(
-        request_id=request.request_id, attempt=request.attempt, code=code, message=message, load=Load()
-    )
-
-
-def _prompt_failed(request: Generate, error: PromptError) -> Failed:
-    code = ErrorCode.INVALID_REQUEST
-    if error.reason in (ErrorCode.CONTEXT_LENGTH_EXCEEDED, ErrorCode.UNSUPPORTED):
-        code = ErrorCode(error.reason)
-    param = error.param
-    if param is None and error.reason != "settings":
-        param = "prompt" if request.prompt is not None else "messages"
-    return replace(_failed(request, code, str(error)), param=param)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from protocol.errors import ErrorCode
-from protocol.messages import ClearCaches, Embed, Failed, LoadModel, Message, Result, Stats, Unload
+from protocol.messages import ClearCaches, Failed, LoadModel, Message, Result, Stats, Unload
 from protocol.values import Load
 from worker.engine.base import BaseEngine
 
@@ -21,11 +21,9 @@ class Inquiries:
     """Owns the counts of odd messages, and how often the caches were cleared."""
 
     def __init__(
-        self, engine: BaseEngine, kind: str, send: Callable[[str, Message], None], load: Callable[[], Load]
+        self, engine: BaseEngine, send: Callable[[str, Message], None], load: Callable[[], Load]
     ) -> None:
-        """`kind` is the configuration's word for the engine."""
         self._engine = engine
-        self._kind = kind
         self._send = send
         self._load = load
         self.cache_epoch = 0
@@ -46,13 +44,10 @@ class Inquiries:
         self.cache_epoch += 1
         self._answer(gateway, message.request_id, self._engine.clear_runtime_caches)
 
-    def unsupported(self, gateway: str, message: Embed | LoadModel | Unload) -> None:
+    def unsupported(self, gateway: str, message: LoadModel | Unload) -> None:
         kind = type(message).__name__
         self.odd_messages[f"unsupported_{kind}"] += 1
         logger.warning("gateway %s sent a %s, which this worker does not do", gateway, kind)
-        if isinstance(message, Embed):
-            why = f"this worker's engine ({self._kind}) does not do {kind}"
-            self._fail(gateway, message.request_id, ErrorCode.UNSUPPORTED, why)
 
     def _answer(self, gateway: str, request_id: str, ask: Callable[[], Any]) -> None:
         try:

@@ -62,6 +62,7 @@ class Report:
                 fingerprint=facts.fingerprint,
                 can_resume=bool(getattr(type(self._engine), "can_resume", False)),
                 model_path=self._model_path,
+                task=facts.task,
             ),
             capacity=replace(
                 capacity_of(self._worker),

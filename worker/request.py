@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from protocol.messages import Generate, Tokenize
-from protocol.values import ChatMessage, ContentPart, SamplingParams
+from protocol.messages import TASKS, Embed, Generate, Score, Tokenize, Work
+from protocol.values import ChatMessage, ContentPart, SamplingParams, Task
 from worker.admission import BYTES_PER_TOKEN
 from worker.history import in_order
 
@@ -81,6 +81,14 @@ def unsupported(
     return next(((field, words) for found, field, words in problems if found), None)
 
 
+def misplaced(request: Work, task: Task) -> tuple[str, str] | None:
+    """The same of a request that the model, which is for that task, is not for at all."""
+    wanted = TASKS[type(request)]
+    if wanted is task:
+        return None
+    return "model", f"the model {request.model!r} cannot {wanted.words}; it is there to {task.words}"
+
+
 def pictures(request: Generate) -> list[ContentPart]:
     """The parts that are pictures, in the order of the conversation."""
     return [part for message in request.messages for part in _parts(message) if part.frame is not None]
@@ -94,17 +102,29 @@ def images(request: Generate, frames: Sequence[bytes]) -> list[str]:
     ]
 
 
-def prompt_bytes(request: Generate) -> int:
-    """The size of the prompt's text."""
+def prompt_bytes(request: Work) -> int:
+    """The size of the prompt's text, or of all texts together."""
+    if isinstance(request, Embed):
+        ids = sum(len(each) for each in request.token_ids)
+        return _size(request.inputs) + ids * BYTES_PER_TOKEN
+    if isinstance(request, Score):
+        times = len(request.texts) if len(request.queries) == 1 else 1
+        return _size(request.texts) + times * _size(request.queries)
     if isinstance(request.prompt, str):
         return len(request.prompt.encode())
     if request.prompt is not None:
         return len(request.prompt) * BYTES_PER_TOKEN
-    return sum(len(text.encode()) for message in request.messages for text in _texts(message))
+    return _size([text for message in request.messages for text in _texts(message)])
 
 
-def room(request: Generate, max_model_len: int | None) -> int:
+def _size(texts: Sequence[str]) -> int:
+    return sum(len(text.encode()) for text in texts)
+
+
+def room(request: Work, max_model_len: int | None) -> int:
     """How many new tokens are asked for at most."""
+    if not isinstance(request, Generate):
+        return 0
     wanted = 0 if request.prompt_only else request.sampling.max_tokens
     if wanted is not None:
         return min(wanted, MOST_ROOM)

@@ -26,6 +26,7 @@ from protocol.messages import (
     LoadModel,
     Message,
     Ping,
+    Score,
     Stats,
     Tokenize,
     Undrain,
@@ -93,7 +94,7 @@ class Server:
         self._watchdog = Watchdog(config.heartbeat.loop_stall_s)
         self._beat_due = False
         self._taken_leave = False  # what a gateway hears after a goodbye would register the worker again
-        self._inquiries = Inquiries(engine, worker.engine, self._send, self._core.load)
+        self._inquiries = Inquiries(engine, self._send, self._core.load)
         self._answers: dict[str, str] = {}
         """What each gateway said last to our hello."""
         self._handlers: dict[type, Callable[[str, Any], None]] = {
@@ -105,7 +106,8 @@ class Server:
             Undrain: self._undrain,
             Stats: self._inquiries.stats,
             ClearCaches: self._inquiries.clear_caches,
-            Embed: self._inquiries.unsupported,
+            Embed: self._core.compute,
+            Score: self._core.compute,
             Tokenize: self._tokenizer.ask,
             LoadModel: self._inquiries.unsupported,
             Unload: self._inquiries.unsupported,

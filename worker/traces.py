@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from protocol import spans
-from protocol.messages import Failed, Finished, Generate, Rejected
+from protocol.messages import Failed, Finished, Rejected, Work
 from protocol.spans import Span, Value
 from worker.answer import Answer
+from worker.whole import Whole
 
 _ABORTED = "aborted"
 
 
 def made(
-    request: Generate, answer: Answer, end: Finished | Failed | Rejected | None, now: float
+    request: Work, answer: Answer | Whole, end: Finished | Failed | Rejected | None, now: float
 ) -> Iterator[Span]:
     """Of one that is over, in the event loop's time: `queue`, `prefill`, `decode`, as far as it came.
 
@@ -38,7 +39,7 @@ def _why(end: Finished | Failed | Rejected | None) -> str:
     return end.code if isinstance(end, Failed) else end.reason
 
 
-def _told(name: str, answer: Answer, end: Finished | Failed | Rejected | None) -> dict[str, Value]:
+def _told(name: str, answer: Answer | Whole, end: Finished | Failed | Rejected | None) -> dict[str, Value]:
     usage = answer.usage
     if name == "prefill":
         cached = "gen_ai.usage.cache_read.input_tokens"

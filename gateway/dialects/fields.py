@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -192,14 +192,16 @@ class Body(Fields):
     Only what is asked for is built: fields that nobody reads cost no more than to pass over them.
     """
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, *, long: Collection[str] = _LONG_FIELDS) -> None:
+        """`long`: fields that hold what the request is about, of any length."""
         super().__init__(_decoded(_decode_checked, body))
+        self._long = long
 
     def raw(self, name: str) -> Any:
         value = self._values.get(name)
         if value is None:
             return None
-        if name in _LONG_FIELDS:
+        if name in self._long:
             return _decoded(msgspec.json.decode, value, name)
         size = len(memoryview(value))
         is_text = bytes(memoryview(value)[:1]) == b'"'

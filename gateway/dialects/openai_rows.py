@@ -122,6 +122,11 @@ _LOCAL = (
     *("bad_words", "skip_special_tokens", "include_stop_str_in_output", "spaces_between_special_tokens"),
 )
 
+DIMENSIONS = Row("dimensions", INTEGER, "of models that allow it: the first so many", low=1, high=MOST)
+TRUNCATE = Row(
+    "truncate_prompt_tokens", INTEGER, "vLLM: longer texts are cut; -1: to the model's own", low=-1, high=MOST
+)
+
 CHAT = (
     MODEL,
     MESSAGES,
@@ -218,3 +223,23 @@ RESPONSES = (
     *ignored("stream_options", "truncation"),
     *ignored("prompt_cache_retention", "max_tool_calls", "context_management", "client_metadata"),
 )
+EMBEDDINGS = (
+    MODEL,
+    Row(
+        "input",
+        ("string", "array"),
+        "a text, up to 2,048 of them, token ids, or lists of these",
+        required=True,
+        schema=items({**WORD, "minLength": 1}, TOKEN_ID, TOKEN_IDS, at_least=1),
+    ),
+    DIMENSIONS,
+    Row("encoding_format", STRING, "float or base64", schema={"enum": ["float", "base64", None]}),
+    TRUNCATE,
+    *TURN,
+    *ignored(*_SERVICE),
+)
+
+
+def most_tokens(cut: int | None) -> int | None:
+    """To how many tokens texts are cut, of what is asked for; None: to none."""
+    return MOST if cut is not None and cut < 1 else cut

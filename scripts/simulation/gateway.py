@@ -15,7 +15,16 @@ from gateway.placement import Choice
 from gateway.registry import Registry, WorkerView
 from protocol.config import ClusterConfig
 from protocol.errors import ClusterError
-from protocol.messages import Delta, Finished, GatewayMessage, Generate, Heartbeat, Started, WorkerMessage
+from protocol.messages import (
+    Delta,
+    Finished,
+    GatewayMessage,
+    Generate,
+    Heartbeat,
+    Result,
+    Started,
+    WorkerMessage,
+)
 from protocol.values import ChatMessage, SamplingParams
 from scripts.simulation.audit import GATEWAY_LOST, LEFT, Audit, Record
 from scripts.simulation.clock import Clock
@@ -38,6 +47,8 @@ class Outlet:
 
     def delta(self, delta: Delta, now: float) -> None:
         self._audit.told(self._record, delta.token_ids)
+
+    def result(self, result: Result) -> None: ...
 
     def finished(self, worker: WorkerView, message: Finished) -> None:
         self._audit.ended(self._record, "done", self._clock.now)

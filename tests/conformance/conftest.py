@@ -18,8 +18,11 @@ def cluster() -> Iterator[Cluster]:
     workers += fake_worker("w-2", served_name="org/other:latest")
     workers += fake_worker("w-3", served_name="loading", engine_options={"load_s": 600})
     workers += fake_worker("w-4", served_name="modèle-漢/é:1%2F2")
+    workers += fake_worker("w-5", served_name="vectors", engine_options={"task": "embed"}, max_model_len=4096)
+    workers += fake_worker("w-6", served_name="ranks", engine_options={"task": "rerank"})
     names = '[[models]]\nname = "fake-model"\naliases = ["claude-local"]\npatterns = ["claude-*"]\n'
-    with running(config_text(workers, extra=names + "list_aliases = true"), "w-1", "w-2", "w-4") as found:
+    ready = ("w-1", "w-2", "w-4", "w-5", "w-6")
+    with running(config_text(workers, extra=names + "list_aliases = true"), *ready) as found:
         yield found
 
 

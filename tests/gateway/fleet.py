@@ -27,9 +27,10 @@ from protocol.messages import (
     Hello,
     Message,
     Rejected,
+    Result,
     Started,
 )
-from protocol.values import Capacity, Load, ModelCard, SamplingParams, Timings, Usage
+from protocol.values import Capacity, Load, ModelCard, SamplingParams, Task, Timings, Usage
 
 M = TypeVar("M", bound=Message)
 
@@ -62,12 +63,16 @@ class Outlet:
         self.end: Finished | None = None
         self.error: ClusterError | None = None
         self.ends = 0
+        self.value: Any = None
 
     def started(self, worker: WorkerView, message: Started) -> None:
         self.workers.append(worker.worker_id)
 
     def delta(self, delta: Delta, now: float) -> None:
         self.text += delta.text
+
+    def result(self, result: Result) -> None:
+        self.value = result.value
 
     def finished(self, worker: WorkerView, message: Finished) -> None:
         self.end = message
@@ -89,6 +94,7 @@ def hello(worker_id: str, *, model: str = "m", slots: int = 1, **fields: Any) ->
         engine=fields.pop("engine", "batched"),
         can_resume=fields.pop("can_resume", False),
         modalities=fields.pop("modalities", ("text",)),
+        task=fields.pop("task", Task.GENERATE),
     )
     known = {"incarnation": "1", "state": "ready", "protocol": PROTOCOL_VERSION} | fields
     capacity = Capacity(max_num_seqs=slots, max_waiting=known.pop("max_waiting", 0))

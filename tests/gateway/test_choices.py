@@ -35,7 +35,7 @@ class BrokenCluster:
 
 def test_a_request_that_fails_while_it_is_opened_is_closed_too():
     cluster = BrokenCluster()
-    choices = Choices(cast("Cluster", cluster), ASKED, Terms())
+    choices = Choices(cast("Cluster", cluster), Terms(), n=ASKED.n)
     with pytest.raises(RuntimeError):
         choices.open(generates(ASKED, "r", "m", 1, 60.0), 10)
     assert cluster.in_hand == {"r"}
@@ -63,7 +63,7 @@ class PureCluster:
 def test_what_waits_when_the_client_leaves_is_not_sent_to_the_places_of_the_others():
     fleet = Fleet()
     fleet.join("a", slots=1)
-    choices = Choices(cast("Cluster", PureCluster(fleet)), ASKED, Terms())
+    choices = Choices(cast("Cluster", PureCluster(fleet)), Terms(), n=ASKED.n)
     choices.open(generates(ASKED, "r", "m", 1, 60.0), 10)
     assert fleet.counts == (1, 1)
     assert choices.close() == 3  # the prompt is the first one's

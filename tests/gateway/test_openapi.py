@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from gateway import openapi, reference
 from gateway.app import client_paths
-from gateway.generation import Desk
+from gateway.endpoint import Desk
 from gateway.middleware import plain_path
 from gateway.surface import ROUTES
 from protocol.config import ClusterConfig, LimitsConfig

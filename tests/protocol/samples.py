@@ -109,4 +109,5 @@ SAMPLES: tuple[m.Message, ...] = (
     m.Unload(),
     m.Stats(request_id="r1"),
     m.ClearCaches(request_id="r1"),
+    m.Score(request_id="r1", attempt=1, queries=("a",), texts=("b", "c"), model="m", time_left_s=5.0),
 )

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from protocol.values import Count, Measure, NotNegative
+from protocol.messages import Embed, Score
+from protocol.values import Count, Measure, NotNegative, Scores, Task, Vectors
+from worker.engine import fake_vectors
 from worker.engine.base import BaseEngine
 from worker.engine.fake_core import FakeCore, FakeRequest, Speed
 from worker.engine.fake_script import (
@@ -25,6 +27,7 @@ from worker.engine.fake_script import (
     words,
 )
 from worker.engine.fake_stream import FakeStream
+from worker.engine.limits import check_length
 from worker.engine.output import (
     EngineFacts,
     EngineLoad,
@@ -58,6 +61,9 @@ class FakeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     reasoning_parser: str | None = None
     sees: bool = False
     """It takes pictures, and reads of each what it is: a model would see what it shows."""
+    task: Task = Task.GENERATE
+    """With `embed` and `rerank`, vectors and scores are made up of words."""
+    dimensions: Count = 64
     start_log: str | None = None
     """A file that gets a line `request_id attempt` whenever work on a request of such an id starts."""
 
@@ -152,7 +158,7 @@ class FakeEngine(BaseEngine):
     ) -> AsyncIterator[EngineOutput]:
         text = prompt if isinstance(prompt, str) else self._tokenizer.text_of(prompt)
         script = self._shaped(read_script(text), shape_of(kwargs, None))
-        return self._admit(text, script, max_tokens, stop, kwargs)
+        return self._admit(text, script, max_tokens, stop, kwargs, self._options.max_model_len)
 
     async def chat(
         self,
@@ -188,7 +194,7 @@ class FakeEngine(BaseEngine):
         mark = self._syntax.opens_reasoning
         kwargs["in_reasoning"] = mark is not None and prompt.rstrip().endswith(mark)
         script = self._shaped(chat_script(messages), shape_of(kwargs, tools or ()), kwargs["in_reasoning"])
-        return self._admit(prompt, script, max_tokens, stop, kwargs)
+        return self._admit(prompt, script, max_tokens, stop, kwargs, self._options.max_model_len)
 
     def get_stats(self) -> dict[str, Any]:
         load = self.load()
@@ -214,6 +220,37 @@ class FakeEngine(BaseEngine):
     def _tokens(self, text: str, ids: list[int], pieces: bool) -> Tokens:
         return Tokens(text, ids, [self._tokenizer.decode([each]) for each in ids] if pieces else [])
 
+    async def embed(self, request: Embed, request_id: str, began: Callable[[int], None]) -> Vectors:
+        texts = request.inputs or [self._tokenizer.text_of(ids) for ids in request.token_ids]
+        native = self._options.dimensions
+        if (request.dimensions or 0) > native:
+            why = f"dimensions is {request.dimensions}, but this model's vectors have {native}; ask for fewer"
+            raise PromptError(why, "unsupported", param="dimensions")
+        for index, text in enumerate(texts):
+            check_length(len(words(text)), self._options.max_model_len, f"input[{index}]")
+        await self._pretend(texts, request, request_id, began)
+        data = b"".join([fake_vectors.vector(text, native, request.dimensions) for text in texts])
+        return Vectors(dimensions=request.dimensions or native, data=data)
+
+    async def score(self, request: Score, request_id: str, began: Callable[[int], None]) -> Scores:
+        queries = request.queries * (len(request.texts) if len(request.queries) == 1 else 1)
+        await self._pretend((*queries, *request.texts), request, request_id, began)
+        pairs = zip(queries, request.texts, strict=True)
+        return Scores(scores=tuple(fake_vectors.score(query, text) for query, text in pairs))
+
+    async def _pretend(
+        self, texts: Sequence[str], request: Embed | Score, request_id: str, began: Callable[[int], None]
+    ) -> None:
+        """Take the place and the time of one request with all these texts, and the faults of the first."""
+        kwargs = {"request_id": request_id, "attempt": request.attempt}
+        stream = self._admit("\n".join(texts), read_script(texts[0]), 1, None, kwargs)
+        try:
+            async for item in stream:
+                if not item.tokens and not item.finished:
+                    began(item.prompt_tokens)
+        finally:
+            await stream.aclose()
+
     async def abort_request(self, request_id: str) -> bool:
         ended = [r for r in self._core.requests() if request_id and r.request_id == request_id]
         for request in ended:
@@ -226,6 +263,7 @@ class FakeEngine(BaseEngine):
             max_model_len=self._options.max_model_len,
             fingerprint=f"fake:{self._model}",
             syntax=self._syntax,
+            task=self._options.task,
         )
 
     def load(self) -> EngineLoad:
@@ -253,12 +291,18 @@ class FakeEngine(BaseEngine):
         return script if script.says_something else msgspec.structs.replace(script, tokens=tuple(words(text)))
 
     def _admit(
-        self, prompt: str, script: Script, max_tokens: int, stop: list[str] | None, kwargs: dict[str, Any]
+        self,
+        prompt: str,
+        script: Script,
+        max_tokens: int,
+        stop: list[str] | None,
+        kwargs: dict[str, Any],
+        limit: int | None = None,
     ) -> FakeStream:
+        """`limit`: tokens of the prompt and its answer together."""
         if self._loop is None:
             raise RuntimeError("the engine is not started")
         prompt_tokens = len(self._tokenizer.encode(prompt))
-        limit = self._options.max_model_len
         if limit is not None and prompt_tokens >= limit:
             raise PromptError(
                 f"prompt is too long: {prompt_tokens} tokens > {limit} maximum"

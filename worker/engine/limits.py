@@ -65,3 +65,13 @@ class Limits:
                 "context_length_exceeded",
             )
         return min(max_tokens, room)
+
+
+def check_length(tokens: int, most: int | None, field: str) -> None:
+    """Raises `PromptError` for one text of several that is longer than the model takes."""
+    if most is not None and tokens > most:
+        raise PromptError(
+            f"{field} has {tokens} tokens; this model's maximum context length is {most} tokens; shorten it",
+            "context_length_exceeded",
+            param=field,
+        )

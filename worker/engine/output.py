@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
-from protocol.messages import TokenLogprob
+from protocol.messages import Embed, Score, TokenLogprob
+from protocol.values import Scores, Task, Vectors
 from worker.engine.base import GenerationOutput
 from worker.parsers.base import Syntax
 
@@ -96,6 +97,7 @@ class EngineFacts:
     eos_token_ids: tuple[int, ...] = field(default=())
     syntax: Syntax = field(default_factory=Syntax)
     """How it marks reasoning and tool calls."""
+    task: Task = Task.GENERATE
 
 
 @dataclass(frozen=True)
@@ -177,3 +179,16 @@ class Tokenizing(Protocol):
     ) -> Tokens: ...
 
     async def detokenize(self, token_ids: list[int], *, pieces: bool) -> Tokens: ...
+
+
+@runtime_checkable
+class Computing(Protocol):
+    """An engine that answers in one piece, with vectors or scores, as the task of its facts says.
+
+    Both raise `EngineBusy`, and `PromptError` for inputs that cannot be taken, before they call `began` with
+    the number of all tokens. Cancelled, they give the place back.
+    """
+
+    async def embed(self, request: Embed, request_id: str, began: Callable[[int], None]) -> Vectors: ...
+
+    async def score(self, request: Score, request_id: str, began: Callable[[int], None]) -> Scores: ...
