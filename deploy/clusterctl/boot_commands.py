@@ -137,17 +137,21 @@ def status(as_json: bool, config_file: Path | None) -> None:
 )
 @click.option("--daemon", is_flag=True, help="As root installs it: started by the system, whoever logs in.")
 @click.option("--manager", "kind", type=click.Choice(list(_MANAGERS)), help="[default: this machine's]")
+@json_option
 @config_option
 @reported
-def show(daemon: bool, kind: str | None, config_file: Path | None) -> None:
+def show(daemon: bool, kind: str | None, as_json: bool, config_file: Path | None) -> None:
     """Print the unit, and write nothing."""
     plan = _plan(config_file, getpass.getuser() if daemon else "")[1]
     manager = _MANAGERS[kind]() if kind else manager_of(sys.platform)
-    click.echo(manager.text(plan).decode(), nl=False)
-    if daemon:
-        output.say(manager.how_root_installs(plan.name))
-    elif manager.remark:
-        output.say(f"note: {manager.remark}")
+    unit = manager.text(plan).decode()
+    note = manager.how_root_installs(plan.name) if daemon else manager.remark and f"note: {manager.remark}"
+    if as_json:
+        output.show_json({"manager": manager.kind, "name": plan.name, "unit": unit, "note": note or None})
+        return
+    click.echo(unit, nl=False)
+    if note:
+        output.say(note)
 
 
 def _plan(config_file: Path | None, user: str = "") -> tuple[Home, BootPlan]:

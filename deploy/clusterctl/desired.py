@@ -21,7 +21,7 @@ def wanted_there(config: ClusterConfig, node: str) -> Wanted:
     if not config.workers_on(node):
         return Wanted(node, "")
     text = node_config(config, node)
-    return Wanted(node, text_digest(text), tuple(specs_of(parse(text))))
+    return Wanted(node, text_digest(text), tuple(specs_of(parse(text))), text)
 
 
 def text_digest(text: str) -> str:

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import msgspec
+
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[,.](\d{3}) ([A-Z]+) (\S+) ?(.*)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
@@ -68,6 +70,28 @@ def moment(text: str, now: datetime) -> datetime:
     return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
 
 
+class _Begun(msgspec.Struct, frozen=True):
+    """The first line of an entry, as a process writes it with `format = "json"`."""
+
+    time: datetime
+    level: str
+    logger: str
+    message: str
+    exception: str = ""
+
+
+def _begun(line: str) -> _Begun | None:
+    if match := _STAMP.fullmatch(line):
+        return _Begun(datetime.fromisoformat(f"{match[1]}.{match[2]}"), match[3], match[4], match[5])
+    try:
+        found = msgspec.json.decode(line, type=_Begun)
+    except msgspec.MsgspecError:
+        return None
+    text = f"{found.message}\n{found.exception}" if found.exception else found.message
+    local = found.time.astimezone().replace(tzinfo=None)
+    return _Begun(local, found.level, found.logger, _CONTROL.sub("", text))
+
+
 class Parser:
     """Makes entries of the lines of one log, in their order."""
 
@@ -80,14 +104,14 @@ class Parser:
     def line(self, text: str) -> Entry | None:
         """The entry before, when this line begins another."""
         text = _CONTROL.sub("", text)  # a log must not move the cursor of whoever reads it
-        match = _STAMP.fullmatch(text)
-        if match is None:
+        begun = _begun(text)
+        if begun is None:
             if len(self._lines) < _LONGEST_ENTRY:
                 self._lines.append(text)
             return None
-        time = datetime.fromisoformat(f"{match[1]}.{match[2]}")
-        done = self.rest(time)
-        self._time, self._level, self._logger, self._lines = time, match[3], match[4], [match[5]]
+        done = self.rest(begun.time)
+        self._time, self._level, self._logger = begun.time, begun.level, begun.logger
+        self._lines = begun.message.split("\n")
         return done
 
     def rest(self, now: datetime) -> Entry | None:

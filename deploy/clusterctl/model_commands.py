@@ -115,14 +115,31 @@ def pull(model_id: str, revision: str | None) -> None:
     )
 )
 @click.argument("name", metavar="MODEL")
+@json_option
 @reported
-def verify(name: str) -> None:
+def verify(name: str, as_json: bool) -> None:
     """Read every file of a model, and compare it with what had arrived.
 
     A folder of which nobody knows how it arrived is recorded as it is now.
     """
-    recorded = model_verify.verify(found_folder(name))
-    click.echo(f"{name} is recorded as it is now" if recorded else f"{name} is as it arrived")
+    folder = found_folder(name)
+    try:
+        recorded = model_verify.verify(folder)
+    except model_verify.DamagedError as error:
+        if as_json:
+            _show_verdict(name, folder, "damaged", error)
+        raise
+    if as_json:
+        _show_verdict(name, folder, "recorded" if recorded else "verified")
+    else:
+        click.echo(f"{name} is recorded as it is now" if recorded else f"{name} is as it arrived")
+
+
+def _show_verdict(
+    name: str, folder: Path, state: str, damage: model_verify.DamagedError | None = None
+) -> None:
+    files = damage.files if damage else {}
+    output.show_json({"model": name, "path": str(folder), "state": state, "damaged": files})
 
 
 @model.command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -14,8 +15,16 @@ from protocol.locks import locked
 from protocol.model_folder import open_folder
 
 
+class DamagedError(OperationError):
+    """The model is not what had arrived, or not whole: what to do, and why of each file that is known."""
+
+    def __init__(self, message: str, files: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.files = files
+
+
 def verify(folder: Path) -> bool:
-    """True when nobody knew how it arrived: it is recorded as it is. Raises `OperationError` naming files."""
+    """True when nobody knew how it arrived: it is recorded as it is. Raises `DamagedError`."""
     with locked(lock_of(folder)):
         manifest, counter = read_manifest(folder), Counter()
         total = model_bytes(folder)
@@ -26,7 +35,7 @@ def verify(folder: Path) -> bool:
         else:
             whole = ""
         if manifest is None and whole:
-            raise OperationError(whole)
+            raise DamagedError(whole, {})
         with shown(f"reading {folder.name}", total, lambda: counter.done):
             if manifest is None:
                 write_manifest(folder, taken(folder, counter))
@@ -40,5 +49,5 @@ def verify(folder: Path) -> bool:
             else "copy those files again"
         )
         lines = [f"{folder / name} {why}" for name, why in found.items()] or [whole]
-        raise OperationError("\n".join([f"{folder.name} is damaged; {cure}", *lines]))
+        raise DamagedError("\n".join([f"{folder.name} is damaged; {cure}", *lines]), found)
     return False

@@ -122,6 +122,7 @@ def _look(node: Node) -> Machine:
         supervised=status.supervisor.pid is not None,
         version=version,
         knows=frozenset(digests),
+        text=text,
     )
 
 

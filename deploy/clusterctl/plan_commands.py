@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from clusterctl import journal, operations, output
+from clusterctl import edits, journal, operations, output
 from clusterctl.applying import Applying, Result
 from clusterctl.desired import wanted_here, wanted_there
 from clusterctl.node_placing import ADD, REMOVE, wait_until_serving
@@ -52,13 +52,29 @@ def plan_command(as_json: bool, config_file: Path | None) -> None:
     home, path = places(config_file)
     config = read_config(path)
     _mention_interrupted(home)
+    _preview(home, config, as_json=as_json)
+
+
+def _preview(home: Home, config: ClusterConfig, *, as_json: bool, diff: bool = False) -> None:
     found = _look(home, config, quiet=as_json)
     planned = plan(_wanted(config), found)
+    changes = _differences(config, found) if diff else {}
     if as_json:
-        output.show_json(_document(planned))
+        output.show_json(_document(planned) | ({"changes": changes} if diff else {}))
     else:
+        click.echo("".join(changes.values()), nl=False)
         click.echo(_summary(planned))
     _leave(planned, [])
+
+
+def _differences(config: ClusterConfig, found: Mapping[str, Machine]) -> dict[str, str]:
+    """What would change in the file of each other machine that answers, where anything would."""
+    changes = {
+        wanted.name: edits.difference(machine.text, wanted.text, f"{wanted.name}/cluster.toml")
+        for wanted in _wanted(config)
+        if not (machine := found[wanted.name]).why_not and wanted.text
+    }
+    return {name: change for name, change in changes.items() if change}
 
 
 @click.command(
@@ -72,25 +88,24 @@ def plan_command(as_json: bool, config_file: Path | None) -> None:
         also=["5 only some of it is done", _AWAY],
     ),
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would be done, as `plan` does.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @click.option("--wait", is_flag=True, help="Return when what was started serves.")
 @json_option
 @start_timeout_option
 @config_option
-@click.pass_context
 @reported
-def apply_command(
-    context: click.Context, dry_run: bool, wait: bool, as_json: bool, timeout: float, config_file: Path | None
-) -> None:
+def apply_command(dry_run: bool, wait: bool, as_json: bool, timeout: float, config_file: Path | None) -> None:
     """Have all machines run what the configuration says, and nothing else of ours.
 
     Processes that run with an older configuration are started anew once their requests are finished,
-    those of one model one after another. What is as it should be is left alone.
+    those of one model one after another. What is as it should be is left alone. --dry-run shows, too, how
+    the files of other machines would change.
     """
-    if dry_run:
-        context.invoke(plan_command, as_json=as_json, config_file=config_file)
-        return
     home, path = places(config_file)
+    if dry_run:
+        _mention_interrupted(home)
+        _preview(home, read_config(path), as_json=as_json, diff=True)
+        return
     operations.make_folders(home)
     config = read_config(path)
     refuse_open_gateways(config.local_gateways, read_api_keys(home))

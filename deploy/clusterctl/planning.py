@@ -38,6 +38,8 @@ class Wanted:
     told: str
     """A digest of all that it has to know."""
     specs: tuple[Spec, ...] = ()
+    text: str = ""
+    """What it is told with, where it is another machine."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ class Machine:
     """Why nothing can be done there, and what to do."""
     unreachable: bool = False
     """That is because nobody answers."""
+    text: str = ""
+    """What another machine was told with."""
 
 
 @dataclass(frozen=True)

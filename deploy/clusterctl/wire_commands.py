@@ -36,12 +36,17 @@ def worker_key() -> None:
 
 @worker_key.command(epilog=taught("clusterctl worker-key show studio-2", refused="it is no id"))
 @_id_argument
+@json_option
 @reported
-def show(process_id: str) -> None:
+def show(process_id: str, as_json: bool) -> None:
     """Print the public key of a worker or gateway of this machine; it gets a pair if it has none."""
     home, _path = places(None)
     _refuse_no_id(process_id)
-    click.echo(wire_keys.public_key(home, process_id))
+    key = wire_keys.public_key(home, process_id)
+    if as_json:
+        output.show_json({"id": process_id, "key": key})
+    else:
+        click.echo(key)
 
 
 @worker_key.command(

@@ -204,16 +204,21 @@ def _model(given: str) -> str:
     "remove-worker",
     epilog=taught(
         "clusterctl remove-worker smol-2",
+        "clusterctl remove-worker smol-2 --dry-run",
         refused="the id is a gateway's",
         also=["6 its node cannot be reached", "130 interrupted: the worker ends all the same"],
     ),
 )
 @click.argument("worker_id", metavar="ID", shell_complete=complete_ids)
+@click.option("--dry-run", is_flag=True, help="Only show what would change in the configuration.")
 @config_option
 @reported
-def remove_worker(worker_id: str, config_file: Path | None) -> None:
+def remove_worker(worker_id: str, dry_run: bool, config_file: Path | None) -> None:
     """End a worker, once its requests are finished, and take it out of the configuration."""
     home, path = places(config_file)
+    if dry_run:
+        _preview_removal(path, worker_id)
+        return
     recover(home, path, output.say)
     config = read_config(path)
     known = next((worker for worker in config.workers if worker.id == worker_id), None)
@@ -235,6 +240,14 @@ def remove_worker(worker_id: str, config_file: Path | None) -> None:
     elif worker_id in operations.running_records(home):
         output.say(f"{worker_id} still runs, as no supervisor is there to end it; for that: clusterctl up")
     click.echo(f"{worker_id} is removed" if known else f"unchanged: there is no worker {worker_id}")
+
+
+def _preview_removal(path: Path, worker_id: str) -> None:
+    text = read_text(path)
+    if all(worker.id != worker_id for worker in parse(text).workers):
+        click.echo(f"unchanged: there is no worker {worker_id}")
+    else:
+        click.echo(edits.difference(text, edits.remove_worker(text, worker_id), path.name), nl=False)
 
 
 @click.command("list", epilog=taught("clusterctl list", "clusterctl list --json", refused="no configuration"))

@@ -192,6 +192,16 @@ def test_a_dry_run_refuses_what_would_be_refused(run):
     run("add-worker", "--model", "embedded", "--id", "gw-1", "--dry-run", code=3)
 
 
+def test_a_removal_can_be_looked_at_first(run, config_file):
+    run("init", "--workers", "2")
+    before = config_file.read_text()
+    shown = run("remove-worker", "smol-2", "--dry-run")
+    assert '-id = "smol-2"' in shown
+    assert "+" not in shown.replace("+++", "").replace(" +", "")
+    assert "unchanged" in run("remove-worker", "smol-9", "--dry-run")
+    assert config_file.read_text() == before
+
+
 def test_nothing_waits_for_a_worker_that_does_not_start(run, config_file):
     run("init")
     before = config_file.read_text()

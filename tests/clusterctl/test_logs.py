@@ -1,4 +1,5 @@
-from datetime import datetime
+import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -42,6 +43,22 @@ def test_words_before_any_time_stamp_have_the_next_one_or_that_of_the_file():
 
 def test_a_log_cannot_move_the_readers_cursor():
     assert entries("2026-01-31 22:00:01,000 INFO worker a\x1b[2Jb\x07c")[0].message == "a[2Jbc"
+
+
+def test_a_line_for_programs_is_an_entry_as_well():
+    line = {
+        "time": "2026-01-31T22:00:01.250Z",
+        "level": "ERROR",
+        "logger": "worker",
+        "message": "a\x1b[2Jb",
+        "pid": 7,
+    }
+    found = entries(json.dumps(line), json.dumps({**line, "exception": "Traceback\n  File"}), "{no object")
+    time = datetime(2026, 1, 31, 22, 0, 1, 250_000, UTC).astimezone().replace(tzinfo=None)
+    assert found == [
+        Entry("w", time, "ERROR", "worker", "a[2Jb"),
+        Entry("w", time, "ERROR", "worker", "a[2Jb\nTraceback\n  File\n{no object"),
+    ]
 
 
 def test_logs_are_merged_by_time():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from clusterctl.model_manifest import NAME, model_files, read_manifest, taken, write_manifest
@@ -108,6 +110,24 @@ def test_verifying_a_folder_of_unknown_origin_records_it(clusterctl, models):
     assert f"{folder / 'tokenizer.json'} has other content than when it arrived" in told
     assert "copy those files again" in told
     assert "no model folder" in clusterctl("model", "verify", "nowhere", code=3)
+
+
+def test_programs_are_told_what_verifying_found(clusterctl, models):
+    folder = write_model(models / "m")
+
+    def verdict(code: int = 0) -> tuple[str, dict[str, str]]:
+        told = json.JSONDecoder().raw_decode(clusterctl("model", "verify", str(folder), "--json", code=code))[
+            0
+        ]
+        assert told["path"] == str(folder)
+        return told["state"], told["damaged"]
+
+    assert verdict() == ("recorded", {})
+    assert verdict() == ("verified", {})
+    (folder / "tokenizer.json").write_text("[]")
+    state, damaged = verdict(code=1)
+    assert state == "damaged"
+    assert list(damaged) == ["tokenizer.json"]
 
 
 def test_list_says_what_to_do_where_there_is_none(clusterctl):

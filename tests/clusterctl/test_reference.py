@@ -39,6 +39,50 @@ def test_an_example_is_understood(example):
     command.make_context("example", words).close()
 
 
+ACTS = {
+    "add-worker",
+    "boot install",
+    "boot remove",
+    "down",
+    "drain",
+    "helper install",
+    "helper remove",
+    "init",
+    "keys create",
+    "keys revoke",
+    "keys rotate",
+    "model pull",
+    "model push",
+    "model rm",
+    "node add",
+    "node remove",
+    "remove-worker",
+    "restart",
+    "undrain",
+    "up",
+    "worker-key allow",
+    "worker-key pin",
+    "worker-key revoke",
+}
+"""What these print is what they did."""
+PRINT_ANOTHER_WAY = {
+    "completion": "a script for a shell",
+    "node run": "what the command there prints, which may be told --json",
+    "top": "a picture; its facts are those of status --json",
+}
+
+
+def test_every_command_that_tells_facts_tells_them_to_programs_too():
+    """One that is new has to be written down above, or to have --json."""
+    without = {
+        name.removeprefix("clusterctl ")
+        for name, context in COMMANDS.items()
+        if not isinstance(context.command, click.Group)
+        and not any("--json" in option.opts for option in context.command.params)
+    }
+    assert without == {*ACTS, *PRINT_ANOTHER_WAY}
+
+
 def test_every_option_explains_itself():
     silent = [
         f"{name} {option.name}"

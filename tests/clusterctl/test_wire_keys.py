@@ -64,6 +64,8 @@ def test_keys_of_other_machines_are_shown_allowed_and_pinned(run, home):
     run("init", "--workers", "0")
     shown = run("worker-key", "show", "studio-2").strip()
     assert shown == public_key(home, "studio-2")
+    told = json.loads(run("worker-key", "show", "studio-2", "--json"))
+    assert told == {"id": "studio-2", "key": shown}
     assert shown != read_wire_secret(home, "studio-2")
     assert "studio-2 may come" in run("worker-key", "allow", "studio-2", shown)
     assert "unchanged" in run("worker-key", "allow", "studio-2", shown)

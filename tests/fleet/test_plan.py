@@ -110,11 +110,14 @@ def test_a_change_moves_starts_anew_and_ends_what_it_is_about(operator: Operator
         ("studio-2", "restart", "far-1"),
     ]
     assert actions(operator) == expected
+    preview = operator.run("apply", "--dry-run")
+    assert "--- studio-2/cluster.toml\n" in preview
+    assert "+max_num_seqs = 3\n" in preview
     assert pids(operator) == before
     prefix = prefix_of(studios[0])
     (prefix / "hold").write_text("restart")
     applying = operator.begin("apply")
-    wait_for((prefix / "holding").exists, "it to come so far")
+    wait_for((prefix / "holding").exists, "it to come so far", patience_s=200)
     applying.kill()
     applying.communicate()
     (prefix / "hold").unlink()

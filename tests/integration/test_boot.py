@@ -112,6 +112,13 @@ def booting_text(booting: Booting) -> bytes:
     return shown.stdout
 
 
+def test_programs_are_shown_the_unit_too(booting):
+    kind = {"linux": "systemd", "darwin": "launchd"}[booting.platform]
+    told = json.loads(booting.operator.run("boot", "show", "--json", "--manager", kind))
+    assert told["manager"] == kind
+    assert told["unit"].encode() == booting_text(booting)
+
+
 def test_a_unit_of_another_configuration_is_not_current(booting):
     booting.boot("install")
     config = booting.operator.home.config

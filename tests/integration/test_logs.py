@@ -1,12 +1,15 @@
 """What the logs of a cluster tell of its traffic, and what they never tell."""
 
 import json
+import os
 import signal
+import subprocess
 
 import httpx
 import pytest
 
 from tests.integration.cluster import PATIENCE_S, chat, config_text, fake_worker, running, script, wait_for
+from tests.integration.operating import CLUSTERCTL
 
 pytestmark = pytest.mark.integration
 
@@ -56,6 +59,27 @@ def test_each_request_has_one_access_line_with_what_became_of_it():
         assert "retry" not in line
         assert access_line(cluster, "broken")["finish"] == "engine_failed"
         assert {line["process"] for line in lines_of(cluster, "w-1")} == {"w-1"}
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_clusterctl_merges_what_gateway_and_worker_say_of_a_request_by_its_id(form):
+    config = config_text(fake_worker("w-1"), extra=f'[log]\nformat = "{form}"\n')
+    with running(config, "w-1") as cluster:
+        for request_id in ("broken", "broken-2"):
+            assert ask(cluster, chat(script(tokens=["a"], raise_at=0)), request_id).status_code == 500
+        shown = subprocess.run(
+            [*CLUSTERCTL, "logs", "--request", "broken", "--json"],
+            env={**os.environ, "STUDIOFLEET_HOME": str(cluster.home.path)},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=True,
+        ).stdout
+    entries = [json.loads(line) for line in shown.splitlines()]
+    assert {entry["id"] for entry in entries} == {"gw-1", "w-1"}
+    assert [entry["time"] for entry in entries] == sorted(entry["time"] for entry in entries)
+    assert all("broken" in entry["message"] and "broken-2" not in entry["message"] for entry in entries)
+    assert {entry["level"] for entry in entries} == {"INFO", "ERROR"}
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
