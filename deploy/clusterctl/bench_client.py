@@ -100,11 +100,14 @@ class Client:
         self._over = threading.Event()
         self.reasons: dict[str, str] = {}
         """What the first failure of each kind said."""
+        self.answered = 0
+        """Requests of the present level that are over; any thread may read it."""
         self.interrupted = False
 
     def level(self, concurrency: int, requests: int, limit_s: float) -> tuple[list[Sample], bool]:
         """So many requests, so many of them at once; and whether the time or Ctrl-C cut them short."""
         self._over.clear()
+        self.answered = 0
         deadline = time.monotonic() + limit_s
         samples: list[Sample] = []
         tickets = iter(range(requests))
@@ -158,6 +161,7 @@ class Client:
             sample = self.ask(deadline - time.monotonic())
             with self._lock:
                 samples.append(sample)
+                self.answered = len(samples)
 
     def _end(self) -> None:
         """Whatever still runs fails at once."""

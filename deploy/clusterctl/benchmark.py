@@ -11,6 +11,7 @@ import msgspec
 from clusterctl.bench_client import Client, Connect, Question
 from clusterctl.bench_figures import Level, level
 from clusterctl.operations import RefusedError, Say
+from clusterctl.transfers import shown
 from protocol import __version__
 
 
@@ -42,7 +43,8 @@ class Benchmark:
         for at_once in concurrency:
             most = requests or max(8, 4 * at_once)
             say(f"{at_once} at once: {most} requests, in {self.limit_s:g} s at most")
-            samples, cut_short = client.level(at_once, most, self.limit_s)
+            with shown(f"{at_once} at once", most, lambda: client.answered, str):
+                samples, cut_short = client.level(at_once, most, self.limit_s)
             self.levels.append(level(at_once, samples, cut_short=cut_short))
             self.interrupted = client.interrupted
             if self.interrupted:

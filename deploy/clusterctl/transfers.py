@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -20,10 +21,14 @@ _REDRAWN_S = 0.5
 
 
 class Rate:
-    """Bytes a second over the last seconds; what was there before counts as nothing."""
+    """Bytes a second over the last seconds; what was there before counts as nothing.
 
-    def __init__(self, total: int) -> None:
+    Or of other things, where `told` has them in words.
+    """
+
+    def __init__(self, total: int, told: Callable[[int], str] = size) -> None:
         self.total = total
+        self._told = told
         self._samples: deque[tuple[float, int]] = deque()
 
     def note(self, now: float, done: int) -> None:
@@ -41,11 +46,11 @@ class Rate:
     def words(self) -> str:
         """For example `1.2 GB of 17.9 GB, 179 MB/s, 1m 33s left`."""
         done = self._samples[-1][1] if self._samples else 0
-        told = f"{size(done)} of {size(self.total)}"
+        told = f"{self._told(done)} of {self._told(self.total)}"
         if self.per_s >= 1:
-            told += f", {size(int(self.per_s))}/s"
-            if self.total > done:
-                told += f", {span((self.total - done) / self.per_s)} left"
+            told += f", {self._told(int(self.per_s))}/s"
+        if self.per_s > 0 and self.total > done:
+            told += f", {span((self.total - done) / self.per_s)} left"
         return told
 
 
@@ -59,10 +64,12 @@ def span(seconds: float) -> str:
 
 
 @contextmanager
-def shown(what: str, total: int, done: Callable[[], int]) -> Iterator[None]:
+def shown(
+    what: str, total: int, done: Callable[[], int], told_as: Callable[[int], str] = size
+) -> Iterator[None]:
     """Tell on stderr how it goes meanwhile: one line that changes on a terminal, else one every 10 s."""
-    rate, ended = Rate(total), threading.Event()
-    terminal = sys.stderr.isatty()
+    rate, ended = Rate(total, told_as), threading.Event()
+    terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def watch() -> None:
         told = time.monotonic()

@@ -23,6 +23,13 @@ def test_the_speed_is_that_of_the_last_seconds():
     assert rate.words() == "500.0 kB of 1.0 MB".replace("500.0", "500")
 
 
+def test_other_things_than_bytes_are_counted_however_slow_they_are():
+    rate = Rate(16, str)
+    rate.note(0.0, 0)
+    rate.note(10.0, 4)
+    assert rate.words() == "4 of 16, 30s left"
+
+
 def test_whole():
     rate = Rate(2000)
     rate.note(0.0, 0)

@@ -19,7 +19,7 @@ BENCH = ("bench", "--model", "fake-model", "--max-tokens", "16", "--prompt-token
 @pytest.fixture(scope="module")
 def operator() -> Iterator[Operator]:
     with operating() as operator:
-        operator.init("fake-1", "fake-2")
+        operator.init("fake-1", "fake-2", decode_tokens_per_s="50")
         operator.run("up", "--wait")
         yield operator
 

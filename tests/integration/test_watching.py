@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 
@@ -73,6 +74,18 @@ def test_whoever_has_seen_enough_leaves_without_complaints(operator):
     assert watching.stdout.readline()
     watching.stdout.close()
     wait_for(lambda: watching.poll() is not None, "the end")
+
+
+def test_no_colour_is_shown_to_who_wants_none(operator):
+    colours = re.compile(r"\x1b\[[0-9;]*\b(3[0-7]|9[0-7])m")
+
+    def shown(**more: str) -> str:
+        with in_terminal([*CLUSTERCTL, "status"], {**operator.environ, **more}) as terminal:
+            assert terminal.end() == 0
+        return terminal.raw
+
+    assert colours.search(shown())
+    assert not colours.search(shown(NO_COLOR="1"))
 
 
 def test_json_is_told_once(operator):
