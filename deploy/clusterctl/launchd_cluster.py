@@ -64,7 +64,8 @@ class LaunchdCluster:
         `ServiceError` at the end, when all others are done.
         """
         faults = []
-        self.install_helper()
+        if not root_access.is_usable(self._runner, self._helper):
+            self.install_helper()
         installed = self._installed()
         wanted = {spec.id: spec for spec in specs_of(self._config)}
         for process_id, kind in installed.items():

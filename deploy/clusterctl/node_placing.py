@@ -8,7 +8,7 @@ from typing import Any
 
 from clusterctl import configfile, draining, edits, journal, node_workers, operations
 from clusterctl.node_lock import Held, changing
-from clusterctl.nodes import Node
+from clusterctl.nodes import Node, installed_version
 from clusterctl.operations import OperationError, Say
 from clusterctl.progress import SERVES, progress_lines
 from clusterctl.reserving import reserved
@@ -109,6 +109,7 @@ def wait_until_serving(
         return
     node = Node(config.node_named(worker.node), home)
     begun = looked = time.monotonic()
+    attempts = node_workers.Attempts(worker.id)
     said = ""
     while True:
         status = operations.read_status(home, config)
@@ -121,7 +122,7 @@ def wait_until_serving(
             return
         now = time.monotonic()
         if now - looked > _ASK_THERE_S:
-            _refuse_given_up(node, worker.id, say)
+            _refuse_hopeless(node, worker.id, attempts, say)
             looked = time.monotonic()
         if now - begun > timeout_s:
             raise OperationError(
@@ -130,10 +131,10 @@ def wait_until_serving(
         time.sleep(_LOOK_S)
 
 
-def _refuse_given_up(node: Node, worker_id: str, say: Say) -> None:
-    """Raises `OperationError` when the machine gave it up; one that does not answer is asked again."""
+def _refuse_hopeless(node: Node, worker_id: str, attempts: node_workers.Attempts, say: Say) -> None:
+    """Raises `OperationError` when it never comes up; a machine that does not answer is asked again."""
     try:
-        found = node_workers.given_up(node, worker_id)
+        found = attempts.hopeless(node_workers.witnesses(node, installed_version(node)))
     except (HostUnreachableError, RunnerTimeoutError, OperationError):
         return
     if found is not None:

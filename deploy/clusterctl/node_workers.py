@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -24,6 +24,7 @@ from protocol.config import ClusterConfig, GatewayConfig, WorkerConfig
 from protocol.keyfiles import KeyFileError
 from protocol.models import is_hub_id
 from protocol.reachability import Reach
+from protocol.states import WorkerState
 from protocol.wire_keys import allow, is_key
 
 _HEAD = "# Written by clusterctl of the machine that operates this cluster; changes here are lost.\n"
@@ -52,6 +53,9 @@ UNDOING_FAULTS = (
     OSError,
 )
 """With these, what was begun cannot be undone now."""
+
+
+_IN_VAIN = 3
 
 
 class Witness(msgspec.Struct, frozen=True):
@@ -233,10 +237,25 @@ def witnesses(node: Node, version: str) -> tuple[Witness, ...]:
         raise OperationError(f"{node.name}: clusterctl status answers oddly: {error}") from error
 
 
-def given_up(node: Node, worker_id: str) -> Witness | None:
-    """The worker, if the machine's supervisor starts it no more. Raises `OperationError`."""
-    found = witnesses(node, installed_version(node))
-    return next((w for w in found if w.id == worker_id and w.state == "parked"), None)
+class Attempts:
+    """Of a worker that is to come up: whether it ever will, by what its machine says now and then.
+
+    A supervisor of ours parks what ends again and again, as a worker does itself under launchd. One that
+    ends before it gets so far, as with a damaged installation, is started by launchd for ever.
+    """
+
+    def __init__(self, worker_id: str) -> None:
+        self._worker_id = worker_id
+        self._before: int | None = None
+
+    def hopeless(self, found: Iterable[Witness]) -> Witness | None:
+        """The worker, if its machine has parked it, or started it in vain since the first look."""
+        known = next((w for w in found if w.id == self._worker_id), None)
+        if known is None or known.state == WorkerState.PARKED:
+            return known
+        restarts = known.restarts or 0
+        self._before = restarts if self._before is None else min(self._before, restarts)
+        return known if restarts - self._before >= _IN_VAIN else None
 
 
 def _issue_key(home: Home, node: Node, version: str, config: ClusterConfig, worker_id: str) -> None:

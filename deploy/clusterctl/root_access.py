@@ -44,11 +44,22 @@ def is_there(runner: Runner, helper: RootHelper) -> bool:
     return any(run(runner, "test", "-e", str(path)).code == 0 for path in (helper.path, helper.sudoers))
 
 
-def is_ready(runner: Runner, helper: RootHelper) -> bool:
-    """Whether it is installed as it is to be, nobody but root may write to it, and sudo lets us run it."""
+def is_usable(runner: Runner, helper: RootHelper) -> bool:
+    """Whether one is installed that does what this version needs, be it of another.
+
+    An upgrade installs its own before the workers' turn; where it has to be undone, the old version finds it.
+    """
+    return helper.constants in run(runner, "cat", str(helper.path)).out and _is_safe(runner, helper)
+
+
+def _is_ready(runner: Runner, helper: RootHelper) -> bool:
+    """Whether it is installed as it is to be."""
+    return run(runner, "cat", str(helper.path)).out == helper.text and _is_safe(runner, helper)
+
+
+def _is_safe(runner: Runner, helper: RootHelper) -> bool:
+    """Whether nobody but root may write to it, and sudo lets us run it."""
     program = str(helper.path)
-    if run(runner, "cat", program).out != helper.text:
-        return False
     if not _OF_ROOT.match(run(runner, "ls", "-ln", program).out):
         return False
     return run(runner, *SUDO, program, "list").code == 0
@@ -59,12 +70,12 @@ def install(runner: Runner, helper: RootHelper, as_root: Callable[[str], Ended])
 
     Raises `ServiceError`.
     """
-    if is_ready(runner, helper):
+    if _is_ready(runner, helper):
         return False
     if run(runner, "launchctl", "version").code == NOT_FOUND:
         raise ServiceRefusedError('there is no launchd on this machine; write supervisor = "process"')
     ended = as_root(helper.installer)
-    if is_ready(runner, helper):
+    if _is_ready(runner, helper):
         return True
     if ended.code in (0, NOT_FOUND):
         raise ServiceError(f"sudo does not let {helper.user} run {helper.path}; see {helper.sudoers}")

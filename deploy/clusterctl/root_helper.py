@@ -20,6 +20,8 @@ SUDOERS = PurePath("/etc/sudoers.d")
 PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 REFUSALS = (64, 65, 77)
 """Exit codes by which the program says that it will not."""
+FORM = 1
+"""Of what the program takes and what it refuses. With another number it has to be installed anew."""
 _SOURCE = Path(__file__).with_suffix(".sh")
 _USER = re.compile(r"[a-z_][A-Za-z0-9_.-]{0,63}")
 """In a file of sudo, other names may be aliases, groups or numbers."""
@@ -106,9 +108,10 @@ class RootHelper:
         return self.sudoers_folder / self.name
 
     @property
-    def text(self) -> str:
-        """The program."""
+    def constants(self) -> str:
+        """A part of the program: what it is for, and in which form it takes that."""
         constants = {
+            "form_of_lists": FORM,
             "PATH": self.search,
             "name": self.name,
             "user": self.user,
@@ -118,8 +121,12 @@ class RootHelper:
             "helper": str(self.path),
             "sudoers": str(self.sudoers),
         }
-        lines = [f"{key}={shlex.quote(value)}" for key, value in constants.items()]
-        return _SOURCE.read_text().replace("#CONSTANTS#", "\n".join(lines))
+        return "".join(f"{key}={shlex.quote(str(value))}\n" for key, value in constants.items())
+
+    @property
+    def text(self) -> str:
+        """The program."""
+        return _SOURCE.read_text().replace("#CONSTANTS#\n", self.constants)
 
     @property
     def sudoers_text(self) -> str:

@@ -13,7 +13,6 @@ from clusterctl.progress import SERVES
 from protocol.addresses import Home
 from protocol.configfile import read_config
 from protocol.keyfiles import KeyFileError
-from protocol.states import WorkerState
 
 _LOOK_S = 0.2
 _ASK_THERE_S = 3.0
@@ -57,13 +56,14 @@ class Gate:
     def _wait_until_serving(self, node: Node, worker_id: str, version: str) -> str:
         """A gateway, once all that are connected to the worker see it serve with that version."""
         begun = looked = time.monotonic()
+        attempts = node_workers.Attempts(worker_id)
         while True:
             views = self.views(worker_id)
             if views and all(v.version == version and v.state in SERVES for v in views.values()):
                 return next(iter(views))
             now = time.monotonic()
             if now - looked > _ASK_THERE_S:
-                self._refuse_parked(node, worker_id, version)
+                self._refuse_hopeless(node, version, attempts)
                 looked = time.monotonic()
             if now - begun > self._timeout_s:
                 found = ", ".join(f"{v.state} with {v.version}" for v in views.values())
@@ -73,10 +73,9 @@ class Gate:
                 )
             time.sleep(_LOOK_S)
 
-    def _refuse_parked(self, node: Node, worker_id: str, version: str) -> None:
-        """Raises `OperationError` when the machine gave it up, with the end of its log told before."""
-        for known in node_workers.witnesses(node, version):
-            if known.id == worker_id and known.state == WorkerState.PARKED:
-                for line in known.last_log:
-                    self._say(f"  {line}")
-                raise OperationError(f"{worker_id} does not come up: {known.last_error}")
+    def _refuse_hopeless(self, node: Node, version: str, attempts: node_workers.Attempts) -> None:
+        """Raises `OperationError` when it never comes up, with the end of its log told before."""
+        if known := attempts.hopeless(node_workers.witnesses(node, version)):
+            for line in known.last_log:
+                self._say(f"  {line}")
+            raise OperationError(f"{known.id} does not come up: {known.last_error}")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from clusterctl import journal, node_placing, node_workers, recovery
+from clusterctl.node_workers import Witness
 from clusterctl.operations import OperationError, RolledBackError
 from clusterctl.runner import Ended, Runner
 from clusterctl.ssh import HostUnreachableError
@@ -154,19 +155,43 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_a_connection_that_is_lost_once_does_not_end_the_wait(
     home: Home, monkeypatch: pytest.MonkeyPatch, clock: Clock, lost: Exception
 ):
-    answers: list[Exception | node_workers.Witness | None] = [
+    answers: list[Exception | tuple[Witness, ...]] = [
         lost,
-        None,
-        node_workers.Witness("far-1", "parked", last_error="no weights"),
+        (),
+        (Witness("far-1", "parked", last_error="no weights"),),
     ]
 
-    def given_up(node: Any, worker_id: str) -> node_workers.Witness | None:
+    def witnesses(node: Any, version: str) -> tuple[Witness, ...]:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    monkeypatch.setattr(node_workers, "given_up", given_up)
+    monkeypatch.setattr(node_placing, "installed_version", lambda _node: "1")
+    monkeypatch.setattr(node_workers, "witnesses", witnesses)
     with pytest.raises(OperationError, match="does not come up on studio-2: no weights"):
         node_placing.wait_until_serving(home, CONFIG, "far-1", 600.0, lambda _line: None)
     assert answers == []
+
+
+@pytest.mark.parametrize(
+    ("looks", "hopeless"),
+    [
+        ([("loading", 0), ("parked", 0)], True),
+        ([("failed", 0), ("loading", 1), ("failed", 2), ("failed", 3)], True),
+        ([("failed", 0), ("loading", 1), ("failed", 2)], False),
+        ([("ready", 7), ("failed", 8), ("loading", 9)], False),  # of months before
+        ([("ready", 7), ("loading", 0), ("failed", 1), ("failed", 2)], False),  # counted anew since its start
+        ([("ready", 7), ("loading", 0), ("failed", 1), ("failed", 3)], True),
+        ([("failed", None), ("failed", None)], False),
+        ([], False),
+    ],
+)
+def test_a_worker_that_is_started_in_vain_is_hopeless(looks: list[tuple[str, int | None]], hopeless: bool):
+    attempts = node_workers.Attempts("far-1")
+    found = [
+        attempts.hopeless((Witness("other", "parked"), Witness("far-1", state, restarts)))
+        for state, restarts in looks
+    ]
+    assert found[:-1] == [None] * len(found[:-1])
+    assert bool(found and found[-1]) == hopeless
