@@ -19,21 +19,27 @@ from clusterctl.runner import LIMIT_S, Ended, LocalRunner
 from tests.fleet import fakelaunchd
 from tests.integration.cluster import wait_for
 
-ON_A_MAC = """
-import os, sys
-from pathlib import Path
+AS_A_MAC = """
+import os
 os.geteuid = lambda: 501
-import clusterctl.cli, clusterctl.launchd_cluster, clusterctl.root_access, clusterctl.root_helper
-mac = Path(sys.argv.pop(1))
+import clusterctl.launchd_cluster, clusterctl.root_access, clusterctl.root_helper
 clusterctl.root_helper.DAEMONS = mac / "LaunchDaemons"
 clusterctl.root_helper.HELPERS = mac / "Helpers"
 clusterctl.root_helper.SUDOERS = mac / "sudoers.d"
 clusterctl.root_helper.PATH = f"{mac}:/usr/bin:/bin:/usr/sbin:/sbin"
 clusterctl.root_access.owner_of = lambda home: "nobody"
 clusterctl.launchd_cluster.THROTTLE_S = dict.fromkeys(clusterctl.launchd_cluster.THROTTLE_S, 1)
+"""
+"""Has clusterctl take this machine for the Mac in the folder `mac`, and its user for one who is not root."""
+ON_A_MAC = f"""
+import sys
+from pathlib import Path
+mac = Path(sys.argv.pop(1))
+{AS_A_MAC}
+import clusterctl.cli
 clusterctl.cli.main()
 """
-"""Runs clusterctl on the Mac of the folder that is its first argument, as a user who is not root."""
+"""Runs clusterctl on the Mac of the folder that is its first argument."""
 SUDO = """#!/bin/sh
 asks=$(dirname "$0")/password
 while :; do

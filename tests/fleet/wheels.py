@@ -32,10 +32,13 @@ def make_wheelhouse(folder: Path) -> Path:
     return folder
 
 
-def make_light_wheelhouse(folder: Path) -> Path:
-    """One wheel, which stands for ours and all others: it has no more than the paths to this checkout."""
+def make_light_wheelhouse(folder: Path, *more: str) -> Path:
+    """One wheel, which stands for ours and all others: it has no more than the paths to this checkout.
+
+    `more` are lines of Python, run at the start of each process of that version.
+    """
     folder.mkdir()
-    _write_wheel(folder, "studiofleet", __version__, [str(ROOT), str(ROOT / "deploy"), _packages()])
+    _write_wheel(folder, "studiofleet", __version__, [str(ROOT), str(ROOT / "deploy"), _packages(), *more])
     return folder
 
 

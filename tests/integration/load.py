@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 import httpx
 
@@ -19,14 +20,23 @@ PAUSE_S = 0.02
 class Load:
     """Clients that ask, one request after the other, half of them for streams, until the block ends.
 
-    `outcomes` counts them: `ok`, else an error's code, or the kind of the broken connection.
+    `outcomes` counts them: `ok`, else an error's code, or the kind of the broken connection. `body` asks for
+    something else than a script of so many tokens, of which any answer will do.
     """
 
-    def __init__(self, url: Callable[[], str], clients: int, *, tokens: int = 10, delay_ms: int = 10) -> None:
+    def __init__(
+        self,
+        url: Callable[[], str],
+        clients: int,
+        *,
+        tokens: int = 10,
+        delay_ms: int = 10,
+        body: dict[str, Any] | None = None,
+    ) -> None:
         self._url = url
         self._clients = clients
-        self._body = chat(script(tokens=["a"], repeat=tokens, delay_ms=delay_ms))
-        self._expected = "a" * tokens
+        self._body = body or chat(script(tokens=["a"], repeat=tokens, delay_ms=delay_ms))
+        self._expected = "a" * tokens if body is None else None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
         self._over = False
         self.outcomes: Counter[str] = Counter()
@@ -64,7 +74,7 @@ class Load:
         if answer.status_code != 200:
             return str(answer.json()["error"]["code"])
         text = answer.json()["choices"][0]["message"]["content"]
-        return "ok" if text == self._expected else f"wrong text {text!r}"
+        return "ok" if self._is_whole(text) else f"wrong text {text!r}"
 
     async def _stream(self, client: httpx.AsyncClient) -> str:
         body = {**self._body, "stream": True}
@@ -75,5 +85,8 @@ class Load:
             events = sse([line async for line in answer.aiter_lines()])
         if isinstance(events[-1], dict) and "error" in events[-1]:
             return str(events[-1]["error"]["code"])
-        whole = text_of(events) == self._expected and events[-1] == "[DONE]"
+        whole = self._is_whole(text_of(events)) and events[-1] == "[DONE]"
         return "ok" if whole else f"wrong stream {text_of(events)!r} {events[-1]!r}"
+
+    def _is_whole(self, text: str) -> bool:
+        return bool(text) if self._expected is None else text == self._expected
