@@ -20,6 +20,7 @@ import bench_prefix
 import bench_profile
 import bench_sampling
 import bench_structured
+import bench_vision
 
 BENCHES = {
     "gateway": bench_gateway,
@@ -31,6 +32,7 @@ BENCHES = {
     "profile": bench_profile,
     "sampling": bench_sampling,
     "structured": bench_structured,
+    "vision": bench_vision,
 }
 
 

@@ -8,12 +8,14 @@ import json
 import pytest
 
 from protocol.config import WorkerConfig
-from tests.mlx.tiny_vision import BLIND, COLOURS, picture
+from tests.mlx.tiny_vision import BLIND, COLOURS, other_folder, picture
+from worker.engine import vision_loading
 from worker.engine.batched import BatchedEngine
 from worker.engine.load import make_engine as engine_of
 from worker.engine.output import PromptError
 from worker.engine.serial import SerialEngine
 from worker.engine.vision import VisionEngine
+from worker.engine.vision_network import VisionNetwork
 
 WILD = 3.0
 """A temperature at which the model is in doubt."""
@@ -69,26 +71,50 @@ def test_it_says_what_is_on_the_picture(fresh):
     assert engine.is_mllm
 
 
-def test_the_numbers_are_those_of_mlx_vlm_itself(fresh, seeing):
-    """Of the first token after pictures of several sizes: so places and positions are right."""
-    import mlx.core as mx  # noqa: PLC0415 (OpenBLAS came first)
+def own_numbers(folder):
+    """Tokens of a prompt with pictures of several sizes, and log-probabilities of what comes next."""
     from mlx_vlm import load  # noqa: PLC0415
     from mlx_vlm.utils import prepare_inputs  # noqa: PLC0415
 
-    run, engine = fresh
-    model, processor = load(str(seeing))
+    model, processor = load(str(folder))
     shown = [picture("red", 84, 56), picture("blue", 56, 140)]
     text = processor.tokenizer.apply_chat_template(turn(2), tokenize=False, add_generation_prompt=True)
     inputs = prepare_inputs(processor, images=shown, prompts=text)
     ids = inputs.pop("input_ids")
     made = model.get_input_embeddings(ids, inputs["pixel_values"], image_grid_thw=inputs["image_grid_thw"])
     logits = model.language_model(ids, made.inputs_embeds, position_ids=made.position_ids).logits[0, -1]
-    theirs = (logits - mx.logsumexp(logits)).tolist()
-    answer = run(ask(engine, url("red", 84, 56), url("blue", 56, 140), logprobs=20))
-    assert answer.prompt_tokens == ids.shape[1]
-    ours = {token_id: logprob for token_id, _text, logprob in answer.logprobs[0].top}
-    assert len(ours) == 20
-    assert ours == {token_id: pytest.approx(theirs[token_id], abs=1e-3) for token_id in ours}
+    return ids.shape[1], (logits - logits.logsumexp()).tolist()
+
+
+@pytest.mark.parametrize("kind", ["qwen2_vl", "qwen2_5_vl"])
+def test_the_numbers_are_those_of_mlx_vlm_itself(make_engine, untried, seeing, tmp_path, kind, monkeypatch):
+    """So places and positions are right. A kind that nobody tried before is compared when it is loaded."""
+    monkeypatch.setattr(vision_loading, "SEEING", frozenset())
+    folder = seeing if kind == "qwen2_vl" else other_folder(tmp_path / "other")
+    tokens, theirs = own_numbers(folder)
+
+    async def case():
+        async with make_engine(2, 0, VisionEngine, str(folder)) as engine:
+            answer = await ask(engine, url("red", 84, 56), url("blue", 56, 140), logprobs=20)
+            assert answer.prompt_tokens == tokens
+            ours = {token_id: logprob for token_id, _text, logprob in answer.logprobs[0].top}
+            assert len(ours) == 20
+            assert ours == {token_id: pytest.approx(theirs[token_id], abs=1e-3) for token_id in ours}
+
+    asyncio.run(case())
+
+
+def test_a_model_that_would_see_otherwise_is_not_served(make_engine, untried, seeing, monkeypatch):
+    monkeypatch.setattr(vision_loading, "SEEING", frozenset())
+    own = VisionNetwork.own_logits
+    monkeypatch.setattr(VisionNetwork, "own_logits", lambda self, inputs: -own(self, inputs))
+
+    async def case():
+        async with make_engine(2, 0, VisionEngine, str(seeing)):
+            pass
+
+    with pytest.raises(ValueError, match="in a way that this version cannot batch"):
+        asyncio.run(case())
 
 
 @pytest.mark.parametrize("options", [{}, {"temperature": WILD, "seed": 7}])

@@ -71,6 +71,30 @@ def vision_folder(target: Path) -> Path:
     return target
 
 
+def other_folder(target: Path) -> Path:
+    """A model of the kind Qwen2.5-VL, with the same tokens, whose weights nobody trained."""
+    prepare_blas()
+    import mlx.core as mx  # noqa: PLC0415 (after OpenBLAS)
+    from mlx.utils import tree_flatten, tree_map  # noqa: PLC0415
+    from mlx_vlm.models.qwen2_5_vl import Model, ModelConfig, TextConfig, VisionConfig  # noqa: PLC0415
+
+    vision = {"model_type": "qwen2_5_vl", "depth": 2, "hidden_size": 32, "intermediate_size": 64}
+    vision |= {"out_hidden_size": 64, "num_heads": 2, "window_size": 56, "fullatt_block_indexes": [1]}
+    said = {**_config(), "model_type": "qwen2_5_vl", "vision_config": vision}
+    target.mkdir(parents=True, exist_ok=True)
+    _write_tokenizer(target)
+    (target / "config.json").write_text(json.dumps(said))
+    config = ModelConfig.from_dict(json.loads(json.dumps(said)))
+    config.text_config = TextConfig.from_dict(said)
+    config.vision_config = VisionConfig.from_dict(vision)
+    mx.random.seed(1)
+    weights = tree_map(lambda value: value * 3 if value.ndim > 1 else value, Model(config).parameters())
+    mx.save_safetensors(
+        str(target / "model.safetensors"), dict(tree_flatten(weights)), metadata={"format": "mlx"}
+    )
+    return target
+
+
 def picture(colour: str, width: int = 4 * PATCH, height: int = 4 * PATCH) -> Any:
     """One that the model knows, as Pillow has it."""
     from PIL import Image  # noqa: PLC0415

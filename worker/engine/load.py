@@ -15,10 +15,8 @@ from worker.engine.base import BaseEngine
 from worker.engine.fake import FakeEngine
 from worker.engine.syntax import configured
 from worker.engine.text import TextEngine
+from worker.engine.vision_loading import SEEING
 from worker.parsers.base import Syntax
-
-SEEING = frozenset({"qwen2_vl"})
-"""Kinds of models, as config.json names them, that were tried with pictures: docs/models.md."""
 
 
 def make_engine(config: WorkerConfig, models: Path) -> BaseEngine:

@@ -35,7 +35,7 @@ class Encoder:
     def __init__(self, model: Any, picture_token: int, max_bytes: int) -> None:
         """`picture_token` stands for each token of a picture in what is read. 0 bytes keep nothing."""
         self._model = model
-        self._picture_token = picture_token
+        self.picture_token = picture_token
         self._max_bytes = max_bytes
         self._kept: OrderedDict[bytes, Encoded] = OrderedDict()
         self._bytes = self._runs = self._hits = 0
@@ -71,7 +71,7 @@ class Encoder:
                 f"models of the type {self._model.config.model_type!r} look at pictures in ways"
                 f" ({', '.join(more)}) that this version cannot batch; take another model that sees"
             )
-        at = [i for i, token in enumerate(inputs["input_ids"][0].tolist()) if token == self._picture_token]
+        at = [i for i, token in enumerate(inputs["input_ids"][0].tolist()) if token == self.picture_token]
         positions = made.get("position_ids")
         steps = None if positions is None or positions.ndim < 3 else _steps(positions[:, 0], at)
         encoded = Encoded(made["inputs_embeds"][0, mx.array(at)], steps)

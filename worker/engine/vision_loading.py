@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from protocol.model_folder import ModelFolder
 from worker.engine.loading import Loader
 from worker.engine.prompt import PromptReader
-from worker.engine.vision_prompt import PictureReader, Processor
+from worker.engine.vision_prompt import Inputs, PictureReader, Place, Processor
 from worker.engine.weights import WeightLoader
 
+if TYPE_CHECKING:
+    from worker.engine.vision_encoder import Encoded
+    from worker.engine.vision_network import VisionNetwork
+
+SEEING = frozenset({"qwen2_vl", "qwen2_5_vl"})
+"""Kinds of models, as config.json names them, that were tried with pictures: docs/models.md."""
 _TRIAL_PIXELS = 64
+_NEAR = 0.5
+"""Of log-probabilities: more than numbers of 16 bits differ when nothing else does."""
 
 
 class VisionWeights(WeightLoader):
@@ -52,9 +60,11 @@ class VisionLoader(Loader):
             raise ValueError(f"{where} is not of a model that sees: it has no token for pictures")
         processor = Processor(_load_processor(folder), tokenizer, token)
         encoder = Encoder(model, token, self._encoder_bytes)
-        trial = encoder.encode(processor.inputs(Image.new("RGB", (_TRIAL_PIXELS, _TRIAL_PIXELS))))
+        inputs = processor.inputs(Image.new("RGB", (_TRIAL_PIXELS, _TRIAL_PIXELS)))
+        trial = encoder.encode(inputs)
         network = VisionNetwork(model, vocabulary, encoder, counts_in_three=trial.steps is not None)
-        network.make_cache()
+        if folder.config["model_type"] not in SEEING:
+            _compare(network, trial, inputs, vocabulary)
         return network, PictureReader(tokenizer, vocabulary, processor, encoder.has)
 
 
@@ -68,3 +78,25 @@ def _load_processor(folder: ModelFolder) -> Any:
             f"the processor of pictures in {folder.path} cannot be loaded: {error};"
             " copy preprocessor_config.json again"
         ) from error
+
+
+def _compare(network: VisionNetwork, trial: Encoded, inputs: Inputs, vocabulary: int) -> None:
+    """Raises `ValueError` where a picture as ids is another thing to the model than in its own way."""
+    import mlx.core as mx  # noqa: PLC0415 (OpenBLAS came first)
+
+    own = network.own_logits(inputs)
+    ids: list[int] = inputs["input_ids"][0].tolist()
+    at = [i for i, token in enumerate(ids) if token == network.encoder.picture_token]
+    for number, i in enumerate(at):
+        ids[i] = vocabulary + number
+    network.show(Place((), vocabulary, len(at)), trial)
+    ours = network(mx.array([ids]), network.make_cache())[0, -1]
+    network.keep(())
+    own, ours = (each - mx.logsumexp(each) for each in (own, ours))
+    apart = float(mx.abs(own - ours)[mx.argsort(-own)[:10]].max().item())  # type: ignore[arg-type]
+    if not apart < _NEAR:
+        raise ValueError(
+            f"models of the type {network.model_type!r} look at pictures in a way that this version cannot"
+            f" batch (its log-probabilities are {apart:.1f} away from the model's own); take another model"
+            " that sees"
+        )

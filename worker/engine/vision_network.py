@@ -15,7 +15,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import KVCache, RotatingKVCache
 
 from worker.engine.vision_encoder import Encoded, Encoder
-from worker.engine.vision_prompt import Place
+from worker.engine.vision_prompt import Inputs, Place
 
 
 class VisionNetwork:
@@ -47,6 +47,19 @@ class VisionNetwork:
         own = language.make_cache() if hasattr(language, "make_cache") else [None] * len(self.layers)
         cache: list[Any] = [_plain(layer) for layer in own]
         return [*cache, KVCache()] if self._counts_in_three else cache
+
+    def own_logits(self, inputs: Inputs) -> mx.array:
+        """Those of the last token of a prompt with a picture, in mlx-vlm's own way."""
+        from mlx_vlm.models.cache import make_prompt_cache  # noqa: PLC0415
+
+        given = {name: mx.array(value) for name, value in inputs.items()}
+        ids, pixels = given.pop("input_ids"), given.pop("pixel_values")
+        mask = given.pop("attention_mask", None)
+        made = self._model.get_input_embeddings(ids, pixels, mask=mask, **given).to_dict()
+        given |= {name: value for name, value in made.items() if value is not None}
+        cache = make_prompt_cache(self._model.language_model)
+        logits: mx.array = self._model.language_model(ids, cache=cache, **given).logits[0, -1]
+        return logits
 
     def show(self, place: Place, encoded: Encoded) -> None:
         """From now on its ids are known."""

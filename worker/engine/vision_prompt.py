@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from worker.engine.output import PromptError
 from worker.engine.pictures import decoded, read_data_url
 from worker.engine.prompt import PromptReader, ReadPrompt
@@ -24,8 +22,8 @@ _KNOWN = 4096
 
 _BEFORE, _AFTER = "begins here", "ends here"
 
-Inputs = dict[str, np.ndarray[Any, Any]]
-"""What the model's encoder reads of one picture, in a prompt of nothing else."""
+Inputs = dict[str, Any]
+"""What the model's encoder reads of one picture, in a prompt of nothing else: arrays of numpy."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +155,7 @@ class Processor:
 
     def inputs(self, image: Any) -> Inputs:
         """Raises `PromptError` for a picture that it does not take."""
+        import numpy as np  # noqa: PLC0415 (a requirement of models)
         from mlx_vlm.utils import prepare_inputs  # noqa: PLC0415 (OpenBLAS came first)
 
         try:
