@@ -62,6 +62,10 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "/api/v0/chat/completions": {"messages": TURNS, "tools": [TOOL]},
     "/api/v0/completions": {"prompt": script(tokens=[ANSWER])},
 }
+COMPUTED: dict[str, dict[str, Any]] = {
+    "/v1/embeddings": {"model": "embedder", "input": [PROMPT, PROMPT], "user": PROMPT},
+    "/v1/rerank": {"model": "ranker", "query": PROMPT, "documents": [PROMPT]},
+}
 SETTINGS = '[log]\nlevel = "debug"\nformat = "json"\n'
 
 
@@ -83,14 +87,16 @@ def collector() -> Iterator[tuple[str, Collector]]:
 def cluster(collector: tuple[str, Collector]) -> Iterator[Cluster]:
     options = {"tool_parser": "hermes", "reasoning_parser": "think"}
     workers = "".join(fake_worker(w, engine_options=options) for w in ("w-1", "w-2"))
+    for name, task in (("embedder", "embed"), ("ranker", "rerank")):
+        workers += fake_worker(name, model=name, engine_options={"task": task})
     with running(
         config_text(workers, extra=f'{SETTINGS}[traces]\nendpoint = "{collector[0]}"\n'), gateways=()
     ) as found:
         ensure_admin_key(found.home)
         found.start("gateway", "gw-1")
-        found.start("worker", "w-1")
-        found.start("worker", "w-2")
-        found.wait_ready("w-1", "w-2")
+        for worker_id in ("w-1", "w-2", "embedder", "ranker"):
+            found.start("worker", worker_id)
+        found.wait_ready("w-1", "w-2", "embedder", "ranker")
         yield found
 
 
@@ -104,6 +110,10 @@ def ask(url: str, key: str) -> list[str]:
             answer = httpx.post(url + path, json=asked, headers=headers, timeout=PATIENCE_S)
             assert (answer.status_code, ANSWER in answer.text) == (200, True), (path, stream, answer.text)
             ids.append(answer.headers["x-request-id"])
+    for path, asked in COMPUTED.items():
+        answer = httpx.post(url + path, json=asked, headers=headers, timeout=PATIENCE_S)
+        assert answer.status_code == 200, (path, answer.text)
+        ids.append(answer.headers["x-request-id"])
     wrong = httpx.post(url + "/v1/chat/completions", json={"messages": PROMPT}, headers=headers)
     assert (wrong.status_code, PROMPT in wrong.text) == (400, False)
     return ids

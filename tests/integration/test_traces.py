@@ -104,6 +104,25 @@ def test_a_stream_whose_worker_is_killed_shows_both_attempts_under_one_trace(
     assert not [span for span in spans if span.process == killed]  # it did not live to tell
 
 
+def test_vectors_have_traces_too():
+    embedder = fake_worker("e-1", model="embedder", engine_options={"task": "embed"})
+    with collecting() as (endpoint, collector):
+        settings = f'[traces]\nendpoint = "{endpoint}"\n'
+        with running(config_text(embedder, extra=settings), "e-1") as cluster:
+            asked = {"model": "embedder", "input": ["a", "b"]}
+            url = cluster.url() + "/v1/embeddings"
+            answer = httpx.post(url, json=asked, headers=PARENT, timeout=PATIENCE_S)
+            assert answer.status_code == 200
+            spans = whole(collector, 6)
+    assert ("gw-1", "embeddings embedder", "") in told(spans)
+    (attempt,) = [span for span in spans if span.name == "attempt"]
+    (first,) = [span for span in spans if span.parent_id == CLIENT]
+    assert attempt.parent_id == first.span_id
+    assert {span.process for span in spans if span.parent_id == attempt.span_id} == {"e-1"}
+    assert first.attributes["gen_ai.operation.name"] == "embeddings"
+    assert first.attributes["gen_ai.usage.input_tokens"] == answer.json()["usage"]["prompt_tokens"]
+
+
 def test_refused_and_left_requests_have_traces_and_the_rest_of_a_process_is_sent_at_its_end(
     traced: tuple[Cluster, Collector],
 ):
