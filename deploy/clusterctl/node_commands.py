@@ -120,10 +120,14 @@ def _entry(host: str, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _install(machine: Node, facts: NodeFacts, wheelhouse: Wheelhouse, config: ClusterConfig) -> bool:
-    """False when that version is there, and in use. Raises `RefusedError` and `OperationError`."""
+    """False when that version is there, whole, and in use. Raises `RefusedError` and `OperationError`."""
     if facts.current == wheelhouse.version:
-        return False
-    if workers := config.workers_on(machine.name):
+        own = str(machine.prefix / "versions" / facts.current / "bin" / "python")
+        damage = machine.damage(facts.current, facts.python_for(None) or own)
+        if not damage:
+            return False
+        output.say(f"{machine.name}: {facts.current} is damaged: {damage}")
+    elif workers := config.workers_on(machine.name):
         raise RefusedError(
             f"{machine.name} runs {', '.join(w.id for w in workers)} with {facts.current or 'no version'};"
             f" for another version there: clusterctl upgrade {machine.name}"

@@ -1,10 +1,12 @@
 """Runs on a node, where it is sent as text with the wheels behind it: the standard library is all there is.
 
 Makes `PREFIX/versions/VERSION` from the wheels: beside its place first, and only whole does it get there.
+One that is there and is damaged is made anew.
 """
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import os
 import shutil
@@ -18,6 +20,7 @@ from typing import IO
 _FOLDERS = ("versions", "etc", "etc/keys", "state", "log", "models", "home")
 _LINKS = (("keys", "../etc/keys"), ("logs", "../log"), ("cluster.toml", "../etc/cluster.toml"))
 """`state` is the home of the clusterctl there."""
+_IMPORTS = "import clusterctl.cli, gateway, protocol, worker.server"
 
 
 def install(prefix: Path, version: str, digest: str, packed: IO[bytes]) -> None:
@@ -31,17 +34,40 @@ def install(prefix: Path, version: str, digest: str, packed: IO[bytes]) -> None:
         if not link.is_symlink():
             link.symlink_to(target)
     final = prefix / "versions" / version
-    if not final.is_dir():
+    if damage(final):
         for left in final.parent.glob(".new-*"):  # of an installation that was cut off
             shutil.rmtree(left)
         fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=final.parent))
         try:
             _unpack(packed, fresh / "wheels", digest)
             _make(fresh, final)
+            if final.is_dir():
+                os.rename(final, fresh / "damaged")
             os.rename(fresh, final)
+            shutil.rmtree(final / "damaged", ignore_errors=True)
         except BaseException:
             shutil.rmtree(fresh)
             raise
+
+
+def damage(final: Path) -> str:
+    """What is wrong with an installed version; empty where it is whole. Sizes are looked at, not contents."""
+    if not final.is_dir():
+        return f"{final} is not there"
+    for record in sorted(final.glob("lib/python3*/site-packages/*.dist-info/RECORD")):
+        packages = record.parent.parent
+        with record.open(newline="") as lines:
+            for name, _hash, size in csv.reader(lines):
+                if name.startswith("..") or not size:  # scripts were changed, and caches come and go
+                    continue
+                file = packages / name
+                if not file.is_file() or file.stat().st_size != int(size):
+                    return f"{file} is not as it was installed"
+    try:
+        _run(str(final / "bin" / "python"), "-P", "-c", _IMPORTS)
+    except (OSError, ValueError) as error:
+        return str(error)
+    return ""
 
 
 def _unpack(packed: IO[bytes], folder: Path, digest: str) -> None:
@@ -68,7 +94,7 @@ def _make(fresh: Path, final: Path) -> None:
     _run(sys.executable, "-I", "-m", "venv", str(fresh))
     pip = [str(fresh / "bin" / "python"), "-I", "-m", "pip", "install", "--quiet"]
     _run(*pip, "--disable-pip-version-check", "--no-index", "--no-deps", "--no-cache-dir", *wheels)
-    _run(str(fresh / "bin" / "python"), "-I", "-c", "import clusterctl.cli, gateway, protocol, worker.server")
+    _run(str(fresh / "bin" / "python"), "-P", "-c", _IMPORTS)
     shutil.rmtree(fresh / "wheels")
     for script in (fresh / "bin").iterdir():  # they name the interpreter by its path
         if script.is_file() and not script.is_symlink():
@@ -84,7 +110,9 @@ def _run(*command: str) -> None:
 
 
 def main(prefix: str, version: str, digest: str) -> None:
-    """The program; the wheels come by stdin."""
+    """The program; the wheels come by stdin. Without a digest it only tells whether that version is whole."""
+    if not digest:
+        sys.exit(damage(Path(prefix, "versions", version)) or 0)
     try:
         install(Path(prefix), version, digest, sys.stdin.buffer)
     except (OSError, ValueError, tarfile.TarError) as error:

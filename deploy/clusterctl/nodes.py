@@ -74,16 +74,21 @@ class Node:
             raise OperationError(f"{self.name}: {error} {ended.err.strip()[-200:]}") from error
 
     def place(self, wheelhouse: Wheelhouse, python: str) -> None:
-        """Have that version there; what is used stays. Raises `OperationError`."""
-        program = Path(node_side.__file__).read_bytes()
-        words = (str(self.prefix), wheelhouse.version, wheelhouse.digest)
-        ended = self.runner.run(
-            [python, "-I", "-c", _LOADER, str(len(program)), *words],
-            stdin=program + wheelhouse.packed(),
-            limit_s=_INSTALL_S,
-        )
+        """Have that version there, whole; what is used stays. Raises `OperationError`."""
+        ended = self._side(python, wheelhouse.version, wheelhouse.digest, wheelhouse.packed())
         if ended.code != 0:
             raise OperationError(f"{self.name}: the installation failed: {ended.words}")
+
+    def damage(self, version: str, python: str) -> str:
+        """What is wrong with a version that is installed; empty where it is whole."""
+        ended = self._side(python, version)
+        return ended.words if ended.code else ""
+
+    def _side(self, python: str, version: str, digest: str = "", wheels: bytes = b"") -> Ended:
+        program = Path(node_side.__file__).read_bytes()
+        words = [str(len(program)), str(self.prefix), version, digest]
+        stdin = program + wheels
+        return self.runner.run([python, "-I", "-c", _LOADER, *words], stdin=stdin, limit_s=_INSTALL_S)
 
     def use(self, version: str) -> None:
         """Have a version that is there be the one that is used; what runs stays. Raises `OperationError`."""
