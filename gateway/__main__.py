@@ -60,7 +60,7 @@ _FAREWELL_S = 2.0
 """So long the last answers may take to reach their clients."""
 
 
-_YOUNG_OBJECTS = 10_000
+_YOUNG_OBJECTS = 50_000
 
 
 def _spare_the_collector() -> None:

@@ -34,7 +34,10 @@ _LINGER_S = 5.0
 
 def header(headers: Headers, name: bytes) -> str:
     """The header of that lower-case name; empty when it is not there."""
-    return next((value.decode("latin-1") for key, value in headers if key == name), "")
+    for key, value in headers:
+        if key == name:
+            return value.decode("latin-1")
+    return ""
 
 
 def waits_for_model(headers: Headers) -> bool | None:
@@ -51,7 +54,10 @@ def waits_for_model(headers: Headers) -> bool | None:
 
 def session(headers: Headers) -> str:
     """What the client calls this conversation, in whichever header; empty where in none."""
-    found = (header(headers, name).strip()[:256] for name in _SESSIONS)
+    given = [pair for pair in headers if pair[0] in _SESSIONS]
+    if not given:
+        return ""
+    found = (header(given, name).strip()[:256] for name in _SESSIONS)
     return next((name for name in found if name), "")
 
 

@@ -77,10 +77,14 @@ class Catalog:
 
     def named(self, asked: str | None, caller: ApiKey = ANYBODY) -> str:
         """The model that a client's name means; the only one where it gives none. Raises `ClusterError`."""
+        if asked is not None and self._is_plain(asked, caller):
+            return asked
         return self._meant(asked, self.models(caller), caller)
 
     def named_for(self, task: Task, asked: str | None, caller: ApiKey = ANYBODY) -> str:
         """The same of a model for that task; the only one of these where no name is given."""
+        if asked is not None and self._is_plain(asked, caller) and self._may_do(asked, task):
+            return asked
         models = self.models(caller)
         able = {name: aliases for name, aliases in models.items() if self._may_do(name, task)}
         model = self._meant(asked, able if asked is None and able else models, caller)
@@ -127,6 +131,11 @@ class Catalog:
             f"the model {asked[:200]!r} does not exist; served are: {served}",
             param="model",
         )
+
+    def _is_plain(self, name: str, caller: ApiKey) -> bool:
+        """Whether a model itself is called like this, and the caller may use all."""
+        known = any(worker.name == name for worker in self.configured) or bool(self.workers_of(name))
+        return known and not caller.models
 
     def workers_of(self, model: str) -> list[WorkerView]:
         return [view for view in self._registry.views() if view.serves(model)]

@@ -50,13 +50,13 @@ class Computing(Endpoint):
             trace_context={} if reply.trace is None else reply.trace.place.carried,
         )
         choices = Choices(self._cluster, terms(scope["headers"], caller))
-        async with self._attended(choices, reply, 1, receive) as watched:
+        async with self._attended(choices, reply, 1):
             try:
                 choices.open([request], size)
             finally:
                 if reply.trace is not None:
                     reply.trace.understood(_OPERATIONS[task], self._lives(request), self._now())
-            watched()
+            reply.line.watch(choices.leave)
             while not choices.is_over:
                 await choices.changed()
             if choices.error is not None:

@@ -66,6 +66,8 @@ class Connection(HttpToolsProtocol):
         """What carries this connection, where that is encrypted."""
         self._patience = Patience(limits, self.loop.time())
         self._answering: RequestResponseCycle | None = None
+        self._line: Line | None = None
+        """Of the answer under way."""
         self._requests = 0
         self._in_message = False
         self._unaccounted_bytes = 0
@@ -108,6 +110,8 @@ class Connection(HttpToolsProtocol):
         for cycle in waiting:
             cycle.disconnected = True
             cycle.message_event.set()
+        if self._line is not None:
+            self._line.lost()
 
     def end_if_overdue(self, now: float) -> None:
         """Asked about twice a second."""
@@ -175,7 +179,7 @@ class Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._answering = cycle
-        cycle.scope["state"]["line"] = Line(cycle)
+        cycle.scope["state"]["line"] = self._line = Line(cycle)
         if cycle.scope["http_version"] == "1.0":
             cycle.send = functools.partial(  # type: ignore[method-assign]
                 _send_without_chunks, cycle, cast("Send", cycle.send)

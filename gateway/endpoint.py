@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from starlette.types import Receive, Scope, Send
 
-from gateway.body import Intake, wait_for_disconnect
+from gateway.body import Intake
 from gateway.choices import Choices
 from gateway.cluster import Cluster
 from gateway.failures import Headers
@@ -79,24 +79,19 @@ class Endpoint(ABC):
         """Raises `ClusterError`."""
 
     @asynccontextmanager
-    async def _attended(
-        self, choices: Choices, reply: Reply, answers: int, receive: Receive
-    ) -> AsyncIterator[Callable[[], None]]:
+    async def _attended(self, choices: Choices, reply: Reply, answers: int) -> AsyncIterator[None]:
         """So many answers within the limits of the caller's key; closed and accounted for at the end.
 
-        What it gives is called once they are under way: from then on they end when the client leaves.
         Raises `ClusterError`.
         """
         await self._quotas.take(reply.caller, answers, reply.tell, reply.shape)
-        watchers: list[asyncio.Task[None]] = []
         try:
-            yield lambda: watchers.append(asyncio.create_task(_watch(receive, choices)))
+            yield
         finally:
+            reply.line.watch(None)
             if choices.overrun:
                 self._metrics.cut_off()
                 logger.warning("request %s: the client reads too slowly and is cut off", reply.request_id)
-            for watcher in watchers:
-                watcher.cancel()
             if choices.worker is not None:
                 reply.worker_id = choices.worker.worker_id
             reply.told = choices.account()
@@ -113,11 +108,6 @@ class Endpoint(ABC):
     def _measure(self, choices: Choices, reply: Reply) -> None:
         first_s, whole_s = choices.seconds()
         self._metrics.answered(reply.model, first_s, whole_s, choices.usage)
-
-
-async def _watch(receive: Receive, choices: Choices) -> None:
-    await wait_for_disconnect(receive)
-    choices.leave()
 
 
 def origin(choices: Choices, reply: Reply) -> Headers:

@@ -76,7 +76,10 @@ class Accounts:
         self._account(tenant).pending -= charged
 
     def _account(self, tenant: str) -> _Account:
-        return self._accounts.setdefault(tenant, _Account())
+        account = self._accounts.get(tenant)
+        if account is None:
+            account = self._accounts[tenant] = _Account()
+        return account
 
 
 def weighted(prompt_tokens: int, completion_tokens: int) -> float:

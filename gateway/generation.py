@@ -41,14 +41,14 @@ class Generation(Endpoint):
         placed = terms(scope["headers"], reply.caller)
         choices = Choices(self._cluster, placed, n=asked.n, live=asked.stream)
         requests = self._requests(asked, reply, session(scope["headers"]))
-        async with self._attended(choices, reply, len(requests), receive) as watched:
+        async with self._attended(choices, reply, len(requests)):
             requests, parts = await self._sight.take(requests, receive, reply.caller.name or reply.peer)
             try:
                 choices.open(requests, size, parts)
             finally:
                 if reply.trace is not None:
                     reply.trace.parsed(asked, self._lives(requests[0]), self._now())
-            watched()
+            reply.line.watch(choices.leave)
             if asked.stream:
                 await self._write_stream(asked, choices, reply)
             else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 
@@ -19,6 +21,24 @@ class Line:
         """Takes what `framed` gives."""
         self.cut = cycle.transport.abort
         """Ends the connection, whatever is still to be sent."""
+        self._tell_loss: Callable[[], None] | None = None
+
+    def watch(self, lost: Callable[[], None] | None) -> None:
+        """Call `lost` when the client leaves, at once where it has left; with None, nobody any more.
+
+        What `receive` tells would take a task that waits for it.
+        """
+        self._tell_loss = lost
+        if lost is None:
+            return
+        self._flow.resume_reading()  # uvicorn stops after a long body; then nobody would see the client leave
+        if self._cycle.disconnected:
+            lost()
+
+    def lost(self) -> None:
+        """The client has left."""
+        if self._tell_loss is not None:
+            self._tell_loss()
 
     @property
     def is_free(self) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from gateway import routing
 from gateway.registry import WorkerView
@@ -20,13 +21,12 @@ _MOST_CONSIDERED = 8
 """Workers, in one choice."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     at: float
     what: str
     """One of: came, waits, considered, sent, rejected, began, again, goes_on, finished, failed, left."""
     worker: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = {}
 
 
 class Life:

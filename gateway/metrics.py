@@ -23,34 +23,48 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._registry.register(ClusterFigures(cluster))
         self._requests = self._counter(measures.REQUESTS)
-        self._prompt_tokens = self._counter(measures.PROMPT_TOKENS)
-        self._generation_tokens = self._counter(measures.GENERATION_TOKENS)
-        self._queries = self._counter(measures.PREFIX_QUERIES)
-        self._hits = self._counter(measures.PREFIX_HITS)
         self._slow_readers = self._counter(measures.SLOW_READERS)
-        self._first_token = self._histogram(measures.FIRST_TOKEN)
-        self._whole = self._histogram(measures.WHOLE)
-        self._prompt = self._histogram(measures.PROMPT)
-        self._generation = self._histogram(measures.GENERATION)
-        self._of_models: tuple[Counter | Histogram, ...] = (
-            *(self._prompt_tokens, self._generation_tokens, self._queries, self._hits),
-            *(self._first_token, self._whole, self._prompt, self._generation),
+        self._counters = tuple(
+            map(
+                self._counter,
+                (
+                    measures.PROMPT_TOKENS,
+                    measures.GENERATION_TOKENS,
+                    measures.PREFIX_QUERIES,
+                    measures.PREFIX_HITS,
+                ),
+            )
         )
+        self._histograms = tuple(
+            map(
+                self._histogram,
+                (measures.PROMPT, measures.GENERATION, measures.WHOLE, measures.FIRST_TOKEN),
+            )
+        )
+        self._series: dict[str, tuple[list[Counter], list[Histogram]]] = {}
+        """Of models, as it takes longer to find them than to count."""
 
     def outcome(self, model: str, code: str) -> None:
         """A request ended: `ok`, or one of the error codes. `model` is empty where unknown."""
         self._requests.labels(model, code).inc()
 
     def answered(self, model: str, first_token_s: float | None, whole_s: float, usage: Usage) -> None:
-        self._prompt_tokens.labels(model).inc(usage.prompt_tokens)
-        self._generation_tokens.labels(model).inc(usage.completion_tokens)
-        self._queries.labels(model).inc(usage.prompt_tokens)
-        self._hits.labels(model).inc(usage.cached_tokens)
-        self._prompt.labels(model).observe(usage.prompt_tokens)
-        self._generation.labels(model).observe(usage.completion_tokens)
-        self._whole.labels(model).observe(whole_s)
+        counters, (prompt, generation, whole, first_token) = self._of(model)
+        counted = (usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens, usage.cached_tokens)
+        for counter, count in zip(counters, counted, strict=True):
+            counter.inc(count)
+        prompt.observe(usage.prompt_tokens)
+        generation.observe(usage.completion_tokens)
+        whole.observe(whole_s)
         if first_token_s is not None:
-            self._first_token.labels(model).observe(first_token_s)
+            first_token.observe(first_token_s)
+
+    def _of(self, model: str) -> tuple[list[Counter], list[Histogram]]:
+        series = self._series.get(model)
+        if series is None:
+            counters = [each.labels(model) for each in self._counters]
+            series = self._series[model] = counters, [each.labels(model) for each in self._histograms]
+        return series
 
     def cut_off(self) -> None:
         """A client read too slowly."""
@@ -63,10 +77,10 @@ class Metrics:
     def _follow(self, models: set[str]) -> None:
         """Have all series of the models that there are, and none of others."""
         for model in models:
-            for each in self._of_models:
-                each.labels(model)
+            self._of(model)
         for model in self._models - models:
-            for each in self._of_models:
+            self._series.pop(model, None)
+            for each in (*self._counters, *self._histograms):
                 each.remove(model)
             self._requests.remove_by_labels({"model": model})
             self._cluster.dispatcher.tally.forget(model)

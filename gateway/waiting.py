@@ -167,4 +167,7 @@ class WaitingRoom:
         return queue.retry_after_s(waiting, self._catalog.workers_of(model), self._rng)
 
     def _line(self, model: str) -> queue.Line:
-        return self._lines.setdefault(model, queue.Line())
+        line = self._lines.get(model)
+        if line is None:
+            line = self._lines[model] = queue.Line()
+        return line

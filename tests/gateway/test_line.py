@@ -1,4 +1,4 @@
-"""What is written at once is what uvicorn would write, to the byte."""
+"""What is written at once is what uvicorn would write, to the byte; who watches hears of a loss."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ class Transport:
     def __init__(self) -> None:
         self.written = b""
         self.closing = False
+        self.reading = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
 
     def is_closing(self) -> bool:
         return self.closing
@@ -87,3 +94,31 @@ def test_nothing_can_be_written_while_the_client_does_not_read_or_is_gone():
     cycle.disconnected = True
     seen.append(line.is_free)
     assert seen == [True, False, True, False, False]
+
+
+def test_who_watches_is_told_when_the_client_leaves_and_nobody_else():
+    told: list[str] = []
+    line = Line(cycle_of(Transport()))
+    line.lost()
+    line.watch(lambda: told.append("left"))
+    assert told == []
+    line.lost()
+    line.watch(None)
+    line.lost()
+    assert told == ["left"]
+
+
+def test_who_watches_too_late_is_told_at_once():
+    told: list[str] = []
+    cycle = cycle_of(Transport())
+    cycle.disconnected = True
+    Line(cycle).watch(lambda: told.append("left"))
+    assert told == ["left"]
+
+
+def test_after_a_long_body_the_connection_is_read_again_or_nobody_would_see_the_client_leave():
+    transport = Transport()
+    cycle = cycle_of(transport)
+    cycle.flow.pause_reading()
+    Line(cycle).watch(lambda: None)
+    assert transport.reading
