@@ -52,6 +52,8 @@ def generates(
 class Choices(Group):
     """The streams of all answers as one. Call `close` in any case."""
 
+    __slots__ = ("_cluster", "_ids", "_live", "_n", "_terms", "streams")
+
     def __init__(self, cluster: Cluster, terms: Terms, *, n: int = 1, live: bool = False) -> None:
         """`n`: so many answers belong to one prompt. `live`: they are written while they come."""
         super().__init__(cluster.turn)

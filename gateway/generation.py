@@ -15,7 +15,7 @@ from gateway.choices import Choices, generates
 from gateway.cluster import Cluster
 from gateway.dialects.base import Answered, Asked, Dialect, Identity, Writer
 from gateway.endpoint import Desk, Endpoint, origin
-from gateway.line import Line
+from gateway.line import Line, chunk
 from gateway.middleware import Reply
 from gateway.stream import Stream
 from protocol.messages import Finished, Generate
@@ -117,10 +117,13 @@ class Generation(Endpoint):
 class _News:
     """What of the answers was written, and what comes next."""
 
+    __slots__ = ("_began", "_chunked", "_line", "_open", "_writer", "choices")
+
     def __init__(self, writer: Writer, choices: Choices, line: Line) -> None:
         self.choices = choices
         self._writer = writer
         self._line = line
+        self._chunked = line.is_chunked
         self._began = False
         self._open = list(enumerate(choices.streams))
 
@@ -153,7 +156,7 @@ class _News:
         if events:
             choices = self.choices
             choices.wrote = True
-            choices.turn.writes.append((line.write, line.framed(events)))
+            choices.turn.writes.append((line.write, chunk(events) if self._chunked else events))
         return True
 
     def _came(self, index: int, stream: Stream) -> bytes:

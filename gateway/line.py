@@ -13,12 +13,14 @@ class Line:
     Only between the head of the answer and its last piece, which `send` writes.
     """
 
+    __slots__ = ("_cycle", "_flow", "_is_closing", "_tell_loss", "cut", "write")
+
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
         self._flow = cycle.flow
         self._is_closing = cycle.transport.is_closing
         self.write = cycle.transport.write
-        """Takes what `framed` gives."""
+        """Takes pieces, as chunks where the answer `is_chunked`."""
         self.cut = cycle.transport.abort
         """Ends the connection, whatever is still to be sent."""
         self._tell_loss: Callable[[], None] | None = None
@@ -44,14 +46,15 @@ class Line:
     def is_free(self) -> bool:
         """Whether a piece can be written now; else `send` waits until the client has taken what came.
 
-        A connection that was lost is closing before the request hears of it.
+        A connection that was lost is closing before who watches hears of it.
         """
-        cycle = self._cycle
-        return not (
-            self._flow.write_paused or cycle.disconnected or cycle.response_complete or self._is_closing()
-        )
+        return not (self._flow.write_paused or self._is_closing())
 
-    def framed(self, piece: bytes) -> bytes:
-        if self._cycle.chunked_encoding:
-            return b"%x\r\n%b\r\n" % (len(piece), piece)
-        return piece
+    @property
+    def is_chunked(self) -> bool:
+        """Whether each piece is framed; known when the head of the answer is out."""
+        return bool(self._cycle.chunked_encoding)
+
+
+def chunk(piece: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(piece), piece)

@@ -22,8 +22,14 @@ from protocol.values import Usage
 class Group:
     """What the streams of one client's request have in common: news of any wakes the one who waits.
 
-    Plain attributes, as they are looked at for each token.
+    Plain attributes, as they are looked at for each token, and in slots: what is to be read of memory for
+    each token costs more than what is done with it.
     """
+
+    __slots__ = (
+        *("turn", "_waiter", "_push", "_push_due", "_news", "worker", "prompt", "error", "pending", "silent"),
+        *("gone", "cut", "wrote", "quiet_since"),
+    )
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
@@ -111,6 +117,12 @@ class Group:
 
 class Stream:
     """One request's answer so far. Everything happens on the event loop."""
+
+    __slots__ = (
+        *("_limits", "_clock", "_live", "_deltas", "_prompt", "_prompt_told", "_group", "_size", "_gaps"),
+        *("_began_at", "_started_at", "_first_token_at", "_last_token_at", "_attempts"),
+        *("worker", "end", "value", "overrun"),
+    )
 
     def __init__(
         self, limits: LimitsConfig, clock: Callable[[], float], gaps: Spread, *, live: bool, group: Group

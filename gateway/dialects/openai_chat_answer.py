@@ -48,6 +48,11 @@ class ChatCompletions:
 class StreamWriter:
     """The chunks of one request's answers. All that does not change is encoded once, ahead."""
 
+    __slots__ = (
+        *("_asked", "_identity", "_head", "_end", "_deltas", "_texts", "_idle", "_began"),
+        *("_plain_end", "_text_end"),
+    )
+
     def __init__(self, asked: ChatRequest, identity: Identity) -> None:
         self._asked = asked
         self._identity = identity
