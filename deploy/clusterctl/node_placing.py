@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterctl import configfile, draining, edits, journal, node_workers, operations
+from clusterctl.adding import memory_steps, step
 from clusterctl.node_lock import Held, changing
 from clusterctl.nodes import Node, installed_version
 from clusterctl.operations import OperationError, Say
@@ -22,6 +23,7 @@ from protocol.configfile import read_config, read_text
 ADD, REMOVE = "add-worker", "remove-worker"
 """In the journal."""
 PATIENCE_S = 60.0
+_STARTERS = {"process": "its supervisor", "launchd": "launchd"}
 _LOOK_S = 0.5
 _ASK_THERE_S = 3.0
 
@@ -47,14 +49,19 @@ def add(home: Home, path: Path, entry: dict[str, Any], say: Say, *, force_memory
 def _add(home: Home, path: Path, held: Held, whole: dict[str, Any], say: Say, *, force_memory: bool) -> None:
     node, version, worker_id = held.node, held.version, whole["id"]
     config = parse(edits.add_worker(read_text(path), whole)[0])
-    node_workers.refuse_unfit(node, version, config, worker_id, force_memory=force_memory)
-    say(f"{worker_id}: the gateways are reached from there")
+    say(step("node", f"{node.name} ({node.config.host}), Studiofleet {version}"))
+    arithmetic = node_workers.refuse_unfit(node, version, config, worker_id, force_memory=force_memory)
+    for line in memory_steps(arithmetic, "new worker"):
+        say(line)
+    gateways = ", ".join(gateway.id for gateway in config.all_gateways)
+    say(step("gateways", f"{gateways}: reached from there"))
     with (
         journal.operation(home, ADD, {"worker": worker_id, "node": node.name}) as operation,
         node_workers.undone_on_failure(home, node, version, config, worker_id, operation),
     ):
         node_workers.place(home, node, version, config, worker_id, operation)
-        say(f"{worker_id}: its key is made there, and allowed here; it is started")
+        say(step("key", "made there, and allowed here"))
+        say(step("service", f"{worker_id} is started there, by {_STARTERS[node.config.supervisor]}"))
         with operation.step("configure"):
             configfile.change_config(path, lambda text: edits.add_worker(text, whole)[0])
 

@@ -136,17 +136,17 @@ def follow(node: Node, version: str, config: ClusterConfig) -> None:
 
 def refuse_unfit(
     node: Node, version: str, config: ClusterConfig, worker_id: str, *, force_memory: bool = False
-) -> None:
-    """Raises `RefusedError` where a worker of the configuration could not run.
+) -> list[str]:
+    """What the machine says of its memory. Raises `RefusedError` where the worker could not run.
 
-    `force_memory`: whether or not it fits into the machine's memory.
+    `force_memory`: whether or not it fits, which is not asked then.
     """
     worker = config.worker_named(worker_id)
     _refuse_no_model(node, worker)
-    if not force_memory:
-        _refuse_no_room(node, version, worker)
+    arithmetic = [] if force_memory else _refuse_no_room(node, version, worker)
     for gateway in config.all_gateways:
         _refuse_no_way(node, version, _dialled(gateway))
+    return arithmetic
 
 
 def place(
@@ -291,10 +291,10 @@ def _refuse_no_model(node: Node, worker: WorkerConfig) -> None:
         )
 
 
-def _refuse_no_room(node: Node, version: str, worker: WorkerConfig) -> None:
+def _refuse_no_room(node: Node, version: str, worker: WorkerConfig) -> list[str]:
     """Asks the machine's own clusterctl, which knows its memory and its workers. Raises `RefusedError`."""
     if worker.engine not in ENGINES:
-        return
+        return []
     words = ["--model", worker.model, "--engine", worker.engine, "--max-num-seqs", str(worker.slots)]
     words += ["--prefix-cache-mb", str(worker.prefix_cache_mb)]
     for option, value in (("--max-model-len", worker.max_model_len), ("--kv-tokens", worker.kv_tokens)):
@@ -312,6 +312,7 @@ def _refuse_no_room(node: Node, version: str, worker: WorkerConfig) -> None:
             f"whether {worker.id} fits into the memory of {node.name} is not known (--force-memory goes on):"
             f" {ended.words}"
         )
+    return ended.out.splitlines()
 
 
 def _refuse_no_way(node: Node, version: str, listen: str) -> None:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 
 from clusterctl import node_side
+from clusterctl.memory_fit import size
 from clusterctl.node_facts import ASK, FactsError, NodeFacts, read_facts, refusal
 from clusterctl.operations import OperationError, RefusedError, Say
 from clusterctl.runner import Ended
@@ -131,7 +132,7 @@ def place_version(node: Node, facts: NodeFacts, wheelhouse: Wheelhouse, say: Say
     """Have the version of the wheels there. Raises `RefusedError` if it cannot be, and `OperationError`."""
     if why := refusal(facts, node.config.prefix, wheelhouse.python):
         raise RefusedError(f"{node.name}: {why}")
-    say(f"{node.name}: {wheelhouse.version} is being installed")
+    say(f"{node.name}: {wheelhouse.version}, {size(wheelhouse.sent_bytes)}, is being sent and installed")
     node.place(wheelhouse, facts.python_for(wheelhouse.python) or "")
 
 

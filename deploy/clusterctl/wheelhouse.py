@@ -32,6 +32,11 @@ class Wheelhouse:
     def digest(self) -> str:
         return hashlib.sha256(self.manifest.encode()).hexdigest()
 
+    @property
+    def sent_bytes(self) -> int:
+        """Of all wheels."""
+        return sum((self.folder / line.split()[1]).stat().st_size for line in self.manifest.splitlines())
+
     def packed(self) -> bytes:
         """All of it as a tar."""
         data = io.BytesIO()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 
 from clusterctl import (
+    adding,
     configfile,
     draining,
     edits,
@@ -33,7 +35,8 @@ from clusterctl.recovery import recover
 from clusterctl.reserving import reserved
 from clusterctl.wire_keys import forget_worker
 from protocol.addresses import LOCAL, Home
-from protocol.config import EMBEDDED, WorkerConfig, parse
+from protocol.api_keys import read_api_keys
+from protocol.config import EMBEDDED, ClusterConfig, WorkerConfig, parse
 from protocol.configfile import read_config, read_text
 from protocol.models import is_hub_id
 
@@ -120,8 +123,20 @@ def add_worker(
         click.echo(f"unchanged: {worker_id} is there already")
     if wait:
         with going_on(f"{worker_id} goes on starting; to undo it: clusterctl remove-worker {worker_id}"):
+            begun = time.monotonic()
             node_placing.wait_until_serving(home, config, worker_id, timeout, output.say)
+            output.say(adding.step("ready", f"{worker_id} serves after {time.monotonic() - begun:.0f} s"))
             click.echo(draining.first_token(home, config, worker_id))
+        _invite(home, config, worker_id)
+
+
+def _invite(home: Home, config: ClusterConfig, worker_id: str) -> None:
+    gateways = operations.read_status(home, config).gateways
+    url = next((gateway.url for gateway in gateways if gateway.url), None)
+    if url is not None:
+        needs_key = read_api_keys(home) is not None
+        for line in adding.invitation(url, config.worker_named(worker_id).name, needs_key=needs_key):
+            output.say(line)
 
 
 def _add_here(home: Home, path: Path, entry: dict[str, Any], *, start: bool) -> tuple[bool, str, str]:
@@ -139,8 +154,10 @@ def _check_memory(path: Path, entry: dict[str, Any]) -> None:
         return
     found = fitting.fit_here(worker, parse(text).workers)
     fitting.refuse_unless_it_fits(found, worker.id)
+    for line in adding.memory_steps(found.lines(), worker.id):
+        output.say(line)
     if advice := found.advice(worker.id):
-        output.say(f"memory: {advice}")
+        output.say(adding.step("", advice))
 
 
 def _preview(path: Path, entry: dict[str, Any]) -> None:

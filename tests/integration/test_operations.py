@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -230,6 +231,11 @@ def test_add_worker_waits_and_shows_a_token_of_the_new_one(operator):
     assert "fake-2: loading" in output
     assert "fake-2: ready" in output
     assert "fake-2 answers: '" in output
+    assert re.search(r"^ready     fake-2 serves after \d+ s$", output, re.MULTILINE)
+    _curl, url, _h, header, _d, body = shlex.split(output.partition("to ask it:\n")[2])
+    name, _, value = header.partition(": ")
+    asked = httpx.post(url, content=body, headers={name: value}, timeout=PATIENCE_S)
+    assert asked.json()["model"] == "fake-model"
     again = operator.add("fake-2", "--engine-option", "load_s=1.0", "--wait")
     assert "unchanged" in again
     assert "answers: '" in again  # whoever is the quicker one
