@@ -223,6 +223,24 @@ def test_fc_10_nothing_is_kept_where_it_is_switched_off(make_engine, untried, se
     asyncio.run(case())
 
 
+def test_pictures_are_looked_at_again_when_their_rows_had_to_go(make_engine, untried, seeing):
+    """Three answers grow beyond what the cache may hold, and nothing is kept beside it."""
+    said = {"temperature": 2.0, "seed": 5, "max_tokens": 400, "ignore_eos": True}
+    images = [url("red"), url("green", 84, 56), url("blue", 112, 112)]
+    options = {"prefix_cache_mb": 0, "kv_tokens": 950}
+
+    async def case():
+        async with make_engine(4, 0, VisionEngine, str(seeing), **options) as engine:
+            alone = [(await ask(engine, image, **said)).tokens for image in images]
+            assert runs(engine) == 3
+            together = await asyncio.gather(*(ask(engine, image, **said) for image in images))
+            assert [each.tokens for each in together] == alone
+            assert engine.get_stats()["num_preemptions"] > 0
+            assert runs(engine) > 6
+
+    asyncio.run(case())
+
+
 def test_the_encoder_keeps_within_its_bounds(make_engine, untried, seeing):
     async def case():
         options = {"prefix_cache_mb": 0, "engine_options": {"encoder_cache_mb": 1}}
