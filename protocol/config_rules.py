@@ -23,8 +23,7 @@ if TYPE_CHECKING:
         WorkerConfig,
     )
 
-ENGINES = ("batched", "serial", "vision", "fake")
-_PLANNED_ENGINES = ("embeddings",)
+ENGINES = ("batched", "serial", "vision", "embeddings", "fake")
 _WITH_ADAPTERS = ("batched", "serial")
 _STORAGES = ("redis", "rediss", "valkey", "valkeys")
 _CLASS_PATH = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
@@ -179,8 +178,6 @@ def _check_nodes(config: ClusterConfig) -> None:
 
 def _check_worker(worker: WorkerConfig) -> None:
     where = f"worker {worker.id!r}"
-    if worker.engine in _PLANNED_ENGINES:
-        raise ConfigError(f"{where}: {worker.engine} is not available in this version; remove it")
     if worker.engine not in ENGINES and _CLASS_PATH.match(worker.engine) is None:
         raise ConfigError(
             f"{where}: engine {worker.engine!r} is unknown;"

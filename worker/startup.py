@@ -7,7 +7,9 @@ import contextlib
 import logging
 from collections.abc import Callable
 
+from protocol.messages import Embed, Score
 from protocol.states import WorkerState
+from protocol.values import Task
 from worker.engine.base import (
     BaseEngine,
     EngineBusy,
@@ -16,6 +18,7 @@ from worker.engine.base import (
 )
 from worker.engine.output import FleetEngine, ModelUnavailable
 from worker.stall import StallWatch
+from worker.whole import computed
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +97,7 @@ class Startup:
         scope = asyncio.timeout(self._stall_s if isinstance(self._engine, FleetEngine) else None)
         try:
             async with scope:
-                await self._engine.generate("Hello", max_tokens=1, temperature=0.0)
+                await self._first_work()
         except TimeoutError as error:
             if not scope.expired():
                 raise
@@ -104,6 +107,18 @@ class Startup:
             logger.warning("the engine says busy at its first request; it is taken to be ready")
         except NotImplementedError:
             logger.warning("the engine cannot complete a plain prompt; it is taken to be ready")
+
+    async def _first_work(self) -> None:
+        """A token, or whatever the model is for."""
+        engine = self._engine
+        task = engine.facts().task if isinstance(engine, FleetEngine) else Task.GENERATE
+        if task is Task.EMBED:
+            await computed(engine, Embed(request_id="", inputs=("Hello",)), "", lambda _tokens: None)
+        elif task is Task.RERANK:
+            pair = Score(request_id="", attempt=0, queries=("Hello",), texts=("Hello",))
+            await computed(engine, pair, "", lambda _tokens: None)
+        else:
+            await engine.generate("Hello", max_tokens=1, temperature=0.0)
 
 
 def _wish(error: BaseException) -> RuntimeError:

@@ -14,7 +14,7 @@ from protocol.model_folder import ModelFolder, open_folder
 from protocol.model_shards import Shard, open_shard
 from protocol.models import EMBEDDED_BYTES, model_path
 
-ENGINES = ("batched", "serial", "vision")
+ENGINES = ("batched", "serial", "vision", "embeddings")
 """Those whose memory can be told."""
 _MIB = 1 << 20
 _BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
@@ -44,7 +44,11 @@ def worker_need(worker: WorkerConfig, models: Path) -> Need:
     if worker.model == EMBEDDED and not folder.is_dir():
         return need_of(asked, ModelSizes(EMBEDDED_BYTES, None))
     try:
-        return need_of(asked, _sizes(worker, folder, models))
+        sizes = _sizes(worker, folder, models)
+        if worker.engine == "embeddings":  # it keeps nothing of what it has read
+            sizes, asked = replace(sizes, shape=None, logits_bytes=0), replace(asked, prefix_cache=0)
+            return replace(need_of(asked, sizes), unknown="")
+        return need_of(asked, sizes)
     except (ValueError, OSError) as error:
         return need_of(asked, None, str(error))
 

@@ -66,7 +66,9 @@ from protocol.models import is_hub_id
 @click.option("--id", "id", help="Of the process.  [default: from the model's name]")
 @click.option("--served-name", help="Clients ask for this model.  [default: last part of --model]")
 @click.option("--alias", "aliases", multiple=True, help="A further name. Can be repeated.")
-@click.option("--engine", help="batched, serial, vision, fake or package.module:Class.  [default: batched]")
+@click.option(
+    "--engine", help="batched, serial, vision, embeddings, fake or package.module:Class.  [default: batched]"
+)
 @click.option("--adapter", help="A folder that mlx_lm.lora wrote for the model.")
 @click.option("--max-num-seqs", type=int, help="Requests computed together.")
 @click.option("--max-waiting", type=int, help="Requests that wait in the worker.")

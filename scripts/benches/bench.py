@@ -13,6 +13,7 @@ from pathlib import Path
 
 import bench_batching
 import bench_decode
+import bench_embeddings
 import bench_gateway
 import bench_overload
 import bench_peers
@@ -26,6 +27,7 @@ BENCHES = {
     "gateway": bench_gateway,
     "batching": bench_batching,
     "decode": bench_decode,
+    "embeddings": bench_embeddings,
     "overload": bench_overload,
     "peers": bench_peers,
     "prefix": bench_prefix,

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from protocol.addresses import models_folder
+from tests.mlx.tiny_encoders import BERT, MEAN, encoder_folder
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
@@ -45,6 +46,7 @@ class Reader:
 
     def run(self, language: str, block: str) -> str:
         block = block.replace("/path/to/Qwen3-8B-4bit", str(self._model()))
+        block = block.replace("/path/to/bge-small-en-v1.5", str(self._encoder()))
         if (url := self._home / "run" / "gw-1.url").exists():
             block = block.replace("http://127.0.0.1:8000", url.read_text().strip())
         if language == "python":
@@ -52,6 +54,10 @@ class Reader:
         # The suite cannot call itself, and the tests' own environment is the demo's.
         kept = [line for line in block.splitlines() if not line.startswith(("./scripts/test", "source "))]
         return self.call("bash", "-euo", "pipefail", "-c", "\n".join(kept))
+
+    def _encoder(self) -> Path:
+        path = self._home.parent / f"{self._home.name}-encoder"
+        return path if path.exists() else encoder_folder(path, BERT, MEAN)
 
     def _model(self) -> Path:
         return next(path for path in models_folder(self.environ).iterdir() if path.is_dir())

@@ -73,11 +73,10 @@ def test_the_served_name_defaults_to_the_last_part(model: str, name: str):
         ("version = 1", "there is no gateway"),
         (LEAST + "htpp = 1", "unknown field `htpp` - at `\\$.gateway`"),
         (LEAST + WORKER + "max_num_seqs = 0", r"\$\.workers\[0\]\.max_num_seqs"),
-        (LEAST + WORKER + 'engine = "embeddings"', "embeddings is not available in this version"),
         (LEAST + WORKER + 'engine = "serial"\nmax_num_seqs = 2', "one request at a time, not 2"),
         (
             LEAST + WORKER + 'engine = "quick"',
-            "is unknown; write one of batched, serial, vision, fake, or package",
+            "is unknown; write one of batched, serial, vision, embeddings, fake, or package",
         ),
         (LEAST + WORKER + 'residency = "sometimes"', "Invalid enum value 'sometimes'"),
         (LEAST + WORKER + 'engine = "fake"\nadapter = "x"', "'fake' takes no adapter"),

@@ -25,7 +25,18 @@ def make_engine(config: WorkerConfig, models: Path) -> BaseEngine:
         return _fake(config)
     if config.engine in ("batched", "serial", "vision"):
         return _of_mlx(config, models)
+    if config.engine == "embeddings":
+        return _for_vectors(config, models)
     return _foreign(config)
+
+
+def _for_vectors(config: WorkerConfig, models: Path) -> BaseEngine:
+    from worker.engine.embeddings import EmbeddingsEngine  # noqa: PLC0415 (only when chosen)
+
+    try:
+        return EmbeddingsEngine.from_config(config, models)
+    except ValueError as error:
+        raise ConfigError(f"worker {config.id!r}: {error}") from error
 
 
 def _fake(config: WorkerConfig) -> BaseEngine:
