@@ -184,6 +184,8 @@ def logs(
                 show(itertools.chain([first], entries))
             elif not follow and last != 0:
                 output.say(_nothing_found(choice))
+            if choice.request is not None:
+                _mention_nodes(path, choice.request)
             while follow:
                 sys.stdout.flush()
                 time.sleep(_LOOK_S)
@@ -204,6 +206,17 @@ def _refuse_elsewhere(config: ClusterConfig, process_ids: Iterable[str], command
                 f"{worker.id} runs on {worker.node}; for that: clusterctl node run {worker.node} {command}"
                 f" {worker.id}"
             )
+
+
+def _mention_nodes(config_file: Path, request_id: str) -> None:
+    """The logs of other machines are there."""
+    with contextlib.suppress(ConfigError):
+        config = read_config(config_file)
+        for node in config.nodes:
+            if config.workers_on(node.name):
+                output.say(
+                    f"for workers of {node.name}: clusterctl node run {node.name} logs --request {request_id}"
+                )
 
 
 def _sorted(entries: Iterable[Entry]) -> list[Entry]:

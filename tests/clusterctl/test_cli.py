@@ -192,6 +192,20 @@ def test_a_dry_run_refuses_what_would_be_refused(run):
     run("add-worker", "--model", "embedded", "--id", "gw-1", "--dry-run", code=3)
 
 
+def test_whoever_follows_a_request_is_told_where_other_machines_log(run, config_file):
+    run("init", "--workers", "1")
+    (config_file.parent / "logs" / "gw-1.log").write_text(
+        "2026-01-31 22:00:01,000 INFO g request req-1: done\n"
+    )
+    looked = run("logs", "--request", "req-1")
+    assert "request req-1: done" in looked
+    assert "node run" not in looked
+    with config_file.open("a") as file:
+        file.write('[[nodes]]\nname = "studio-2"\nhost = "h"\n')
+        file.write('[[workers]]\nid = "w"\nmodel = "/m"\nnode = "studio-2"\n')
+    assert "clusterctl node run studio-2 logs --request req-1" in run("logs", "--request", "req-1")
+
+
 def test_a_removal_can_be_looked_at_first(run, config_file):
     run("init", "--workers", "2")
     before = config_file.read_text()
