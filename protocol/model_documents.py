@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-DESCRIBING = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+DESCRIBING = (
+    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
+    *("preprocessor_config.json", "processor_config.json"),
+)
 TEMPLATES = ("chat_template.jinja", "chat_template.json")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tiktoken.model", "*.tiktoken")
 _LEFTOVERS = ("*.incomplete", "*.part", "*.partial", "*.crdownload", "*.aria2")
@@ -60,6 +63,16 @@ def check_tokenizer(folder: Path) -> None:
     for name in ("generation_config.json", "tokenizer.json", "tokenizer_config.json"):
         if (folder / name).exists():
             read_json(folder / name)
+
+
+def older_template(folder: Path) -> dict[str, str]:
+    """The chat template of a file in which models that see had it for a while, as an option of their
+    tokenizer; empty where there is none, or a newer place has one. Raises `ValueError`."""
+    places = (folder / "chat_template.json", folder / "tokenizer_config.json")
+    older, newer = (read_json(path).get("chat_template") if path.exists() else None for path in places)
+    if not isinstance(older, str) or newer is not None or (folder / "chat_template.jinja").exists():
+        return {}
+    return {"chat_template": older}
 
 
 def template_file(folder: Path) -> Path:

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import io
 import json
+import shutil
 
 import pytest
 
@@ -268,6 +269,27 @@ def test_the_folder_chooses_the_engine(seeing, tiny, models):
     assert chosen(seeing) is chosen(seeing, engine="vision") is VisionEngine
     assert chosen(seeing, engine="serial") is SerialEngine
     assert chosen(tiny) is BatchedEngine
+
+
+def test_a_template_in_the_file_of_older_models_is_found(make_engine, untried, seeing, tmp_path):
+    folder = shutil.copytree(seeing, tmp_path / "older")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": config.pop("chat_template")}))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+    async def case():
+        async with make_engine(2, 0, VisionEngine, str(folder)) as engine:
+            assert (await ask(engine, url("red"))).text == "red"
+
+    asyncio.run(case())
+
+
+def test_what_is_kept_of_pictures_counts_as_memory(seeing, tmp_path):
+    sizes = [
+        VisionEngine(str(seeing), models=tmp_path, engine_options={"encoder_cache_mb": kept}).inspect()
+        for kept in (0, 64)
+    ]
+    assert sizes[1] - sizes[0] == 64
 
 
 def test_what_cannot_see_is_told_so_when_it_is_loaded(tiny, tmp_path):

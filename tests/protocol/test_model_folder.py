@@ -50,10 +50,12 @@ def test_the_fingerprint_follows_what_matters(folder):
     assert first == open_folder(folder).fingerprint()
     (folder / "chat_template.jinja").write_text("{{ x }}")
     second = open_folder(folder).fingerprint()
+    (folder / "preprocessor_config.json").write_text('{"max_pixels": 9}')
+    other = open_folder(folder).fingerprint()
     (folder / "model.safetensors").write_bytes(safetensors(12))
     third = open_folder(folder).fingerprint()
     (folder / "model.safetensors").write_bytes(safetensors(12, a=entry(0, 12, "F32", [3])))
-    assert len({first, second, third, open_folder(folder).fingerprint()}) == 4
+    assert len({first, second, other, third, open_folder(folder).fingerprint()}) == 5
 
 
 def weights(content, name="model.safetensors"):

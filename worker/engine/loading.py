@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from protocol.model_context import served_context
-from protocol.model_documents import read_json, template_file
+from protocol.model_documents import older_template, read_json, template_file
 from protocol.model_folder import ModelFolder, open_folder
 from protocol.models import EMBEDDED_BYTES, embedded_folder
 from worker.engine.adapter import open_adapter
@@ -240,7 +240,8 @@ def _load_tokenizer(folder: ModelFolder) -> Any:
     from mlx_lm.utils import load_config, load_tokenizer  # noqa: PLC0415 (OpenBLAS comes first)
 
     try:
-        return load_tokenizer(folder.path, eos_token_ids=load_config(folder.path).get("eos_token_id"))
+        ends = load_config(folder.path).get("eos_token_id")
+        return load_tokenizer(folder.path, older_template(folder.path), eos_token_ids=ends)
     except Exception as error:  # whatever the tokenizer's library makes of a damaged file
         raise ValueError(
             f"the tokenizer in {folder.path} cannot be loaded: {error}; copy tokenizer.json and"

@@ -54,6 +54,10 @@ class VisionEngine(TextEngine):
     def is_mllm(self) -> bool:
         return True
 
+    def inspect(self) -> int:
+        """With what is kept of pictures."""
+        return super().inspect() + (self._encoder_bytes >> 20)
+
     def make_loader(self, *arguments: Any, **options: Any) -> VisionLoader:
         return VisionLoader(*arguments, encoder_bytes=self._encoder_bytes, **options)
 
