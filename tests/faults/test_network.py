@@ -40,7 +40,7 @@ from tests.integration.cluster import (
 FULL = bool(os.environ.get("FAULTS_FULL"))
 HEARTBEAT = HeartbeatConfig() if FULL else HeartbeatConfig(interval_s=0.2, suspect_s=0.6, lost_s=1.2)
 CUT_S = 3 * HEARTBEAT.lost_s
-TOKENS = [f"{number} " for number in range(40 if not FULL else int(30 * HEARTBEAT.lost_s))]
+TOKENS = [f"{number} " for number in range(80 if not FULL else int(30 * HEARTBEAT.lost_s))]
 """Streams go on, at a token each 50 ms, when a silence is noticed."""
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60 + 10 * CUT_S)]
