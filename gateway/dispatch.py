@@ -245,7 +245,7 @@ class Dispatcher:
     def _after_death(self, flight: Flight, worker: WorkerView, error: ClusterError, now: float) -> None:
         """Its worker died, or hangs; perhaps of it."""
         silent = now - worker.heard_at >= self._config.heartbeat.suspect_s
-        deaths = flight.trial.died(flight, worker, silent=silent)
+        deaths = flight.trial.died(flight, worker, now, silent=silent)
         if deaths < POISON_DEATHS:
             self._retry(flight, worker, error, now)
             return

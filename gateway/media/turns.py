@@ -17,9 +17,11 @@ class Turns:
 
     async def take(self, asker: str) -> None:
         """Wait for a turn. Whoever has it gives it back."""
+        if self._may_have(asker):  # who waits may not, or would not wait
+            self._had[asker] += 1
+            return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((asker, turn))
-        self._grant()
         try:
             await turn
         except asyncio.CancelledError:
@@ -35,11 +37,11 @@ class Turns:
             del self._had[asker]
         self._grant()
 
+    def _may_have(self, asker: str) -> bool:
+        return self._had[asker] < self._number - self._had.total()
+
     def _grant(self) -> None:
-        while free := self._number - self._had.total():
-            able = [one for one in self._waiting if self._had[one[0]] < free and not one[1].done()]
-            if not able:
-                return
+        while able := [one for one in self._waiting if self._may_have(one[0]) and not one[1].done()]:
             asker, turn = first = min(able, key=lambda one: self._had[one[0]])
             self._waiting.remove(first)
             self._had[asker] += 1

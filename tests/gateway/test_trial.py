@@ -134,6 +134,22 @@ def test_an_innocent_neighbour_does_not_clear_who_was_there_when_two_workers_die
     assert [outlets[int(name[-1])].code for name in (innocent, guilty)] == ["", "poison_request"]
 
 
+def test_deaths_with_a_token_after_the_first_are_not_added_up():
+    fleet, outlets = several(3, slots=2, names=("a",))
+    fleet.now = 1.0
+    fleet.lose(b"a")
+    fleet.join("b", slots=1, can_resume=True)
+    assert fleet.at(b"b") == ["r.0"]
+    begin(fleet, b"b")
+    for name in ("c", "d"):
+        fleet.join(name, slots=1, can_resume=True)
+    fleet.pass_time(0.1)
+    assert holders(fleet) == [b"b", b"c", b"d"]
+    last = next(c for c in (b"c", b"d") if fleet.at(c) == ["r.2"])
+    fleet.lose(last)
+    assert codes(outlets) == {""}
+
+
 def test_a_cut_network_that_silences_both_workers_is_one_death():
     fleet = Fleet()
     fleet.join("a", "b", slots=1, can_resume=True)
