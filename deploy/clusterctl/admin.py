@@ -123,31 +123,12 @@ class ActionError(RuntimeError):
     """A gateway did not do what it was told: why."""
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model said, and which worker it was."""
-
-    text: str
-    worker_id: str
-
-
 class _Error(msgspec.Struct, frozen=True):
     message: str
 
 
 class _Refusal(msgspec.Struct, frozen=True):
     error: _Error
-
-
-class _Text(msgspec.Struct, frozen=True):
-    content: str | None = None
-
-
-class _Choice(msgspec.Struct, frozen=True):
-    message: _Text
-
-
-class _Chat(msgspec.Struct, frozen=True):
-    choices: tuple[_Choice, ...]
 
 
 def read_states(home: Home, config: ClusterConfig) -> dict[str, AdminState]:
@@ -224,39 +205,32 @@ def connection_to(home: Home, gateway_id: str, timeout_s: float) -> http.client.
 
 def act(home: Home, gateway_id: str, path: str, body: Mapping[str, Any] | None = None) -> None:
     """Have the gateway do what `POST /admin/PATH` does. Raises `ActionError` and `KeyFileError`."""
-    _post(home, gateway_id, f"/admin/{path}", body or {}, _ACTION_TIMEOUT_S)
+    exchange(home, gateway_id, f"/admin/{path}", _ACTION_TIMEOUT_S, body or {})
 
 
-def ask_model(home: Home, gateway_id: str, model: str, timeout_s: float, *, only: str = "") -> Answered:
-    """One token of the model, generated for this question, by the worker `only` where one is named.
-
-    Raises `ActionError` and `KeyFileError`.
-    """
-    question = {"role": "user", "content": "Say hello."}
-    body = {"model": model, "max_tokens": 1, "temperature": 0, "messages": [question]}
-    headers, text = _post(home, gateway_id, "/v1/chat/completions", body, timeout_s, only)
-    try:
-        answer = msgspec.json.decode(text, type=_Chat).choices[0].message.content
-    except (msgspec.MsgspecError, IndexError) as error:
-        raise ActionError(f"the gateway {gateway_id} gave an answer that is none: {error}") from error
-    return Answered(text=answer or "", worker_id=headers.get("x-worker-id", ""))
-
-
-def _post(
+def exchange(
     home: Home,
     gateway_id: str,
     path: str,
-    body: Mapping[str, Any],
     timeout_s: float,
+    body: Mapping[str, Any] | None = None,
+    *,
     only: str = "",
 ) -> tuple[http.client.HTTPMessage, bytes]:
+    """What a gateway answers to a GET, or a POST of `body`, with the admin key; `only` names the worker.
+
+    Raises `ActionError` and `KeyFileError`.
+    """
     connection = connection_to(home, gateway_id, timeout_s)
     if connection is None:
         raise ActionError(f"the gateway {gateway_id} does not run; to start it: clusterctl up")
     headers = {"content-type": "application/json", "authorization": f"Bearer {read_admin_key(home)}"}
     headers |= {"x-worker-id": only} if only else {}
     try:
-        connection.request("POST", path, msgspec.json.encode(body), headers)
+        if body is None:
+            connection.request("GET", path, headers=headers)
+        else:
+            connection.request("POST", path, msgspec.json.encode(body), headers)
         response = connection.getresponse()
         text = response.read()
     except (OSError, http.client.HTTPException) as error:

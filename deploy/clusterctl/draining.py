@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from clusterctl.admin import ActionError, WorkerView, act, ask_model, read_states
+from clusterctl.admin import ActionError, WorkerView, act, read_states
+from clusterctl.asking import ask_model
 from clusterctl.control import ProcessView, Request
 from clusterctl.launchd_cluster import LaunchdCluster
 from clusterctl.launching import gateway_check

@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 from clusterctl import node_workers
-from clusterctl.admin import ActionError, WorkerView, ask_model, read_states
+from clusterctl.admin import ActionError, WorkerView, read_states
+from clusterctl.asking import ask_model
 from clusterctl.nodes import Node
 from clusterctl.operations import OperationError, Say
 from clusterctl.progress import SERVES

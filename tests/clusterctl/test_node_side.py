@@ -107,7 +107,7 @@ class FakeMachine:
 @pytest.mark.parametrize("damage", ["", "x.py is not as it was installed"])
 def test_node_add_repairs_the_version_that_it_would_install(damage: str, capsys: pytest.CaptureFixture[str]):
     machine: Any = FakeMachine(damage)
-    wheels: Any = SimpleNamespace(version="0.1.0-92ac11f2", python="3.13")
+    wheels: Any = SimpleNamespace(version="0.1.0-92ac11f2", python="3.13", sent_bytes=7)
     changed = node_commands._install(machine, read_facts(MAC), wheels, ClusterConfig(version=1))
     assert changed == bool(damage)
     assert machine.done == ([("place", wheels.version), ("use", wheels.version)] if damage else [])

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from clusterctl import node_workers, upgrade_gate
-from clusterctl.admin import ActionError, Answered, WorkerView
+from clusterctl.admin import ActionError, WorkerView
+from clusterctl.asking import Answered
 from clusterctl.node_workers import Witness
 from clusterctl.nodes import Node
 from clusterctl.operations import OperationError

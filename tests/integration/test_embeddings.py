@@ -13,6 +13,7 @@ import openai
 import pytest
 
 from tests.integration.cluster import Cluster, chat, config_text, fake_worker, running, script, wait_for
+from tests.integration.operating import operating
 
 pytestmark = pytest.mark.integration
 
@@ -186,3 +187,12 @@ def test_one_whose_worker_is_killed_is_answered_by_another(cluster: Cluster, htt
     assert answer.json()["data"][1]["embedding"] == expected["embedding"]
     other = {"e-1": "e-2", "e-2": "e-1"}[answer.headers["x-worker-id"]]
     assert cluster.wait_exit(other) == -signal.SIGKILL
+
+
+def test_an_operator_is_shown_what_such_a_worker_makes():
+    with operating() as operator:
+        operator.run("init", "--workers", "0", "--http", "127.0.0.1:0")
+        operator.run("up", "--wait")
+        for task, shown in (("embed", "a vector of "), ("rerank", "a score of ")):
+            options = ("--served-name", task, "--engine-option", f"task={task}", "--wait")
+            assert f"{task}-1 answers: '{shown}" in operator.add(f"{task}-1", *options)
