@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection
 from pathlib import Path
 
 from clusterctl import journal, node_workers, operations
@@ -21,38 +20,17 @@ from protocol.locks import LockHeldError
 
 RESUMED, UNDONE = "resumed", "undone"
 """What becomes of an operation that was interrupted."""
-_AT_ONCE = 16
 _WORDS = {RESUMED: "it is finished now", UNDONE: "it is undone"}
 
 
-def recover(
-    home: Home,
-    path: Path,
-    say: Say,
-    nodes: Collection[str] | None = None,
-    *,
-    but: Collection[Entry] = (),
-) -> None:
+def recover(home: Home, path: Path, say: Say, but: Collection[Entry] = ()) -> None:
     """Finish or undo what was cut off; what needs a machine that is away waits for the next time.
 
-    Machines are asked side by side, and of those in the configuration only `nodes`, where they are given:
-    one that is away holds up no command for others. The command goes on by itself with what stands in
-    `but`. Raises `ConfigError` and `OSError`.
+    The command goes on by itself with what stands in `but`. Raises `ConfigError` and `OSError`.
     """
-    known = {node.name for node in read_config(path).nodes}
-    others = set() if nodes is None else known.difference(nodes)
-    left: dict[str, list[Entry]] = {}
     for entry in journal.interrupted(home):
-        node = entry.subject.get("node", LOCAL)
-        if entry.name in (ADD, REMOVE, UPGRADE) and entry not in but and node not in others:
-            left.setdefault(node, []).append(entry)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for done in [pool.submit(_take_all_up, home, path, entries, say) for entries in left.values()]:
-            done.result()
-
-
-def _take_all_up(home: Home, path: Path, entries: Iterable[Entry], say: Say) -> None:
-    for entry in entries:
+        if entry.name not in (ADD, REMOVE, UPGRADE) or entry in but:
+            continue
         with journal.taken_up(home, entry) as operation:
             if operation is not None:
                 _take_up(home, path, operation, say)
@@ -77,30 +55,19 @@ def _settle(home: Home, path: Path, operation: Operation, say: Say) -> str:
     entry, config = operation.entry, read_config(path)
     if entry.name == UPGRADE:
         return _undo_upgrade(home, path, _node(home, config, entry), operation, say)
-    there = config.workers_on(entry.subject["node"])
-    worker = next((known for known in there if known.id == entry.subject["worker"]), None)
+    worker = next((known for known in config.workers if known.id == entry.subject["worker"]), None)
     if entry.name == ADD and worker is not None:
         operations.follow_config(home, path)  # it stands in the configuration when all else is done
         return RESUMED
     node = _node(home, config, entry)
     if entry.name == ADD:
-        _undo_adding(home, config, node, entry.subject["worker"])
+        if node is None:
+            forget_worker(home, entry.subject["worker"])
+            return UNDONE
+        with changing(home, node, PATIENCE_S) as held:
+            node_workers.withdraw(home, node, held.version, config, entry.subject["worker"])
         return UNDONE
     return _go_on_removing(home, path, node, worker, operation, say)
-
-
-def _undo_adding(home: Home, config: ClusterConfig, node: Node | None, worker_id: str) -> None:
-    if node is not None:
-        with changing(home, node, PATIENCE_S) as held:
-            node_workers.withdraw(home, node, held.version, config, worker_id)
-    else:
-        _forget(home, config, worker_id)
-
-
-def _forget(home: Home, config: ClusterConfig, worker_id: str) -> None:
-    """Unless another machine's worker has the id now."""
-    if all(worker.id != worker_id for worker in config.workers):
-        forget_worker(home, worker_id)
 
 
 def _undo_upgrade(home: Home, path: Path, node: Node | None, operation: Operation, say: Say) -> str:
@@ -118,7 +85,7 @@ def _go_on_removing(
     if worker is not None and node is not None:
         with changing(home, node, PATIENCE_S) as held:
             end_there(home, path, held, worker, operation, say)
-    _forget(home, read_config(path), operation.entry.subject["worker"])
+    forget_worker(home, operation.entry.subject["worker"])
     operations.follow_config(home, path)
     return RESUMED
 
