@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from starlette.types import Receive, Scope
 
 from gateway.access import terms
-from gateway.body import client_closed
 from gateway.choices import Choices
 from gateway.cluster import Cluster
 from gateway.dialects.base import Identity
@@ -57,13 +56,7 @@ class Computing(Endpoint):
                 if reply.trace is not None:
                     reply.trace.understood(_OPERATIONS[task], self._lives(request), self._now())
             reply.line.watch(choices.leave)
-            while not choices.is_over:
-                await choices.changed()
-            if choices.error is not None:
-                raise choices.error
-            if choices.gone:
-                raise client_closed()
-            self._measure(choices, reply)
+            await self._until_whole(choices, reply)
             value = choices.streams[0].value
             if value is None:
                 raise ClusterError(ErrorCode.INTERNAL_ERROR, "the worker ended the request without a result")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from starlette.types import Receive, Scope, Send
 
-from gateway.body import Intake
+from gateway.body import Intake, client_closed
 from gateway.choices import Choices
 from gateway.cluster import Cluster
 from gateway.failures import Headers
@@ -99,6 +99,13 @@ class Endpoint(ABC):
                 reply.trace.answered(choices.usage, reply.told.get("first_token_s"))
             self._quotas.done(reply.caller, answers, choices.close())
 
+    async def _until_whole(self, choices: Choices, reply: Reply) -> None:
+        """Return when all its answers are. Raises `ClusterError`."""
+        while not choices.is_over:
+            await choices.changed()
+        refuse_lost(choices)
+        self._measure(choices, reply)
+
     def _lives(self, request: Work) -> list[Life]:
         return self._cluster.dispatcher.lives.of(request.request_id)
 
@@ -108,6 +115,14 @@ class Endpoint(ABC):
     def _measure(self, choices: Choices, reply: Reply) -> None:
         first_s, whole_s = choices.seconds()
         self._metrics.answered(reply.model, first_s, whole_s, choices.usage)
+
+
+def refuse_lost(choices: Choices) -> None:
+    """Raises `ClusterError` for a request that failed, or whose client has left."""
+    if choices.error is not None:
+        raise choices.error
+    if choices.gone:
+        raise client_closed()
 
 
 def origin(choices: Choices, reply: Reply) -> Headers:

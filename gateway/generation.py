@@ -14,7 +14,7 @@ from gateway.body import client_closed, session
 from gateway.choices import Choices, generates
 from gateway.cluster import Cluster
 from gateway.dialects.base import Answered, Asked, Dialect, Identity, Writer
-from gateway.endpoint import Desk, Endpoint, origin
+from gateway.endpoint import Desk, Endpoint, origin, refuse_lost
 from gateway.line import Line, chunk
 from gateway.middleware import Reply
 from gateway.stream import Stream
@@ -67,13 +67,7 @@ class Generation(Endpoint):
         return [replace(request, trace_context=reply.trace.place.carried) for request in requests]
 
     async def _write_whole(self, asked: Asked, choices: Choices, reply: Reply) -> None:
-        while not choices.is_over:
-            await choices.changed()
-        if choices.error is not None:
-            raise choices.error
-        if choices.gone:
-            raise client_closed()
-        self._measure(choices, reply)
+        await self._until_whole(choices, reply)
         answers = [
             Answered(tuple(stream.pieces()), stream.end)
             for stream in choices.streams
@@ -86,10 +80,7 @@ class Generation(Endpoint):
     async def _write_stream(self, asked: Asked, choices: Choices, reply: Reply) -> None:
         while not (choices.worker or choices.is_over or choices.silent):
             await choices.changed()
-        if choices.error is not None:
-            raise choices.error
-        if choices.gone:
-            raise client_closed()
+        refuse_lost(choices)
         headers = self._dialect.stream_headers + origin(choices, reply)
         await reply.send({"type": "http.response.start", "status": 200, "headers": headers})
         writer = self._dialect.writer(asked, _identity(asked, choices, reply))
