@@ -32,8 +32,7 @@ class Feed:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises `ClusterError` before anything is told."""
-        peer = scope["client"][0] if scope.get("client") else ""
-        self._key.check_reader(scope["headers"], peer)
+        self._check(scope)
         if self._viewers >= _MOST_VIEWERS:
             message = f"{self._viewers} dashboards are open, which is as many as may be; close one"
             raise ClusterError(ErrorCode.OVERLOADED, message)
@@ -41,15 +40,25 @@ class Feed:
         gone = asyncio.create_task(wait_for_disconnect(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": sse.HEADERS})
-            await self._tell(gone, send, once=scope["method"] == "HEAD")
+            await self._tell(gone, scope, send)
         finally:
             gone.cancel()
             self._viewers -= 1
 
-    async def _tell(self, gone: asyncio.Task[None], send: Send, *, once: bool) -> None:
-        """Until the viewer leaves or the gateway stops, which the last event tells."""
+    def _check(self, scope: Scope) -> None:
+        """Raises `ClusterError` unless the viewer may read."""
+        peer = scope["client"][0] if scope.get("client") else ""
+        self._key.check_reader(scope["headers"], peer)
+
+    async def _tell(self, gone: asyncio.Task[None], scope: Scope, send: Send) -> None:
+        """Until the viewer leaves, its key is replaced, or the gateway stops, which the last event tells."""
         while not gone.done():
-            last = once or self._cluster.stopping
+            try:
+                self._check(scope)
+            except ClusterError:  # whoever asks again is told why
+                await send({"type": "http.response.body", "body": b""})
+                return
+            last = scope["method"] == "HEAD" or self._cluster.stopping
             await send({"type": "http.response.body", "body": self._latest(), "more_body": not last})
             if last:
                 return

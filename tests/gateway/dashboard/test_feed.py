@@ -152,6 +152,26 @@ def test_it_takes_the_key_where_one_is_set(in_force: str, peer: str, given: str,
     assert asyncio.run(scenario()) == refused
 
 
+def test_a_viewer_whose_key_was_replaced_is_told_nothing_more():
+    async def scenario() -> None:
+        admin = AdminKey()
+        admin.take("old")
+        endpoint = Feed(Looked(), admin)  # type: ignore[arg-type]
+        viewer = Viewer(key="old")
+        task = viewer.begin(endpoint)
+        await viewer.event()
+        admin.take("new")
+        while not viewer.sent.empty():
+            viewer.sent.get_nowait()
+        await asyncio.wait_for(task, 10)
+        assert await viewer.sent.get() == {"type": "http.response.body", "body": b""}
+        assert viewer.sent.empty()
+        with pytest.raises(ClusterError, match="not the admin key"):
+            await Viewer(key="old").begin(endpoint)
+
+    asyncio.run(scenario())
+
+
 def test_more_viewers_than_may_be_are_told_so_and_leaving_makes_room():
     async def scenario() -> None:
         endpoint = make(Looked())
