@@ -127,17 +127,18 @@ class Client:
         """One request."""
         began = time.monotonic()
         answer = _Answer()
-        connection = self._connect(max(0.1, limit_s))
-        with self._lock:
-            self._open.add(connection)
         try:
-            self._converse(connection, answer)
+            connection = self._connect(max(0.1, limit_s))
+            with self._lock:
+                self._open.add(connection)
+            try:
+                self._converse(connection, answer)
+            finally:
+                with self._lock:
+                    self._open.discard(connection)
+                connection.close()
         except (OSError, http.client.HTTPException, msgspec.MsgspecError, ValueError) as error:
             answer.error, answer.why = type(error).__name__, str(error)
-        finally:
-            with self._lock:
-                self._open.discard(connection)
-            connection.close()
         if answer.error and self._over.is_set():
             answer.error = GIVEN_UP
         if answer.error:
