@@ -59,15 +59,15 @@ def concerns(entry: Entry, request_id: str) -> bool:
 
 def moment(text: str, now: datetime) -> datetime:
     """`10m`, `2h` or `1d` ago; or a local date with time, or a time of today. Raises `TimeError`."""
-    if match := _SPAN.fullmatch(text.strip()):
-        return now - timedelta(seconds=float(match[1]) * _SECONDS[match[2]])
     try:
+        if match := _SPAN.fullmatch(text.strip()):
+            return now - timedelta(seconds=float(match[1]) * _SECONDS[match[2]])
         if re.fullmatch(r"\d\d?:\d\d(:\d\d)?", text.strip()):
             return datetime.fromisoformat(f"{now.date()} {text.strip():0>5}")
         found = datetime.fromisoformat(text.strip())
-    except ValueError as error:
+        return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
+    except (ValueError, OverflowError) as error:
         raise TimeError(f"{text!r} is no time: write 10m, 2h, 1d, 22:40 or 2026-01-31 22:40:00") from error
-    return found.astimezone().replace(tzinfo=None) if found.tzinfo else found
 
 
 class _Begun(msgspec.Struct, frozen=True):
@@ -81,14 +81,15 @@ class _Begun(msgspec.Struct, frozen=True):
 
 
 def _begun(line: str) -> _Begun | None:
-    if match := _STAMP.fullmatch(line):
-        return _Begun(datetime.fromisoformat(f"{match[1]}.{match[2]}"), match[3], match[4], match[5])
+    """None where the line goes on with the entry before, as one with an impossible time does."""
     try:
+        if match := _STAMP.fullmatch(line):
+            return _Begun(datetime.fromisoformat(f"{match[1]}.{match[2]}"), match[3], match[4], match[5])
         found = msgspec.json.decode(line, type=_Begun)
-    except msgspec.MsgspecError:
+        local = found.time.astimezone().replace(tzinfo=None)
+    except (msgspec.MsgspecError, ValueError, OverflowError):
         return None
     text = f"{found.message}\n{found.exception}" if found.exception else found.message
-    local = found.time.astimezone().replace(tzinfo=None)
     return _Begun(local, found.level, found.logger, _CONTROL.sub("", text))
 
 

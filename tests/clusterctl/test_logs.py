@@ -61,6 +61,18 @@ def test_a_line_for_programs_is_an_entry_as_well():
     ]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2026-13-45 22:00:01,000 INFO worker no month",
+        '{"time": "0001-01-01T00:00:00+14:00", "level": "INFO", "logger": "worker", "message": "too early"}',
+    ],
+)
+def test_a_line_with_an_impossible_time_belongs_to_the_entry_before_it(line):
+    found = entries("2026-01-31 22:00:01,000 INFO worker a", line, "2026-01-31 22:00:02,000 INFO worker b")
+    assert [entry.message for entry in found] == [f"a\n{line}", "b"]
+
+
 def test_logs_are_merged_by_time():
     one, two = [at(1, "a"), at(4, "a")], [at(2, "b"), at(3, "b")]
     assert [entry.time.second for entry in merged([one, two], Choice(), None)] == [1, 2, 3, 4]
@@ -104,7 +116,13 @@ def test_times_as_people_write_them(text, expected):
     assert moment(text, NOW) == expected
 
 
-@pytest.mark.parametrize("text", ["", "soon", "10", "10 weeks", "25:00", "2026-13-01", "-5m"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "soon", "10", "10 weeks", "25:00", "2026-13-01", "-5m"),
+        *("999999d", "99999999999d", "0001-01-01T00:00:00+14:00"),
+    ],
+)
 def test_what_is_no_time_is_refused(text):
     with pytest.raises(TimeError):
         moment(text, NOW)
