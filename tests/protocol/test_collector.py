@@ -97,6 +97,20 @@ def test_what_a_collector_does_not_take_is_not_kept(caplog):
         assert [seen.span_id for seen in got.spans] == [f"{2:016x}"]
 
 
+def test_a_redirection_is_a_failure_that_is_told_as_nobody_follows_it(caplog):
+    with collecting() as (endpoint, got):
+        got.status = 307
+        collector = Collector(endpoint, "s", "p")
+        collector.take([span()])
+        wait_for(lambda: caplog.records, "the redirection to be told")
+        assert "it answers 307 and points to None" in caplog.text
+        got.status = 200
+        collector.take([span(2)])
+        wait_for(lambda: got.spans, "the next one")
+        collector.close()
+        assert [seen.span_id for seen in got.spans] == [f"{2:016x}"]
+
+
 def test_without_an_endpoint_there_is_none():
     assert traces.collector(TracesConfig(), "s", "p") is None
 
