@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from gateway.measures import MEASURES
+from protocol.config import parse
 from tests.integration.cluster import config_text, fake_worker, running, wait_for
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "monitoring"
@@ -40,6 +41,13 @@ def test_each_rule_says_what_is_wrong_and_what_to_do():
     assert len(alerts) >= 10
     for alert in alerts:
         assert re.search(r"summary: \".+\"\n +cure: \".+\"", alert), alert
+
+
+def test_the_key_that_the_scrape_configuration_names_is_one():
+    text = (FOLDER / "prometheus.example.yml").read_text()
+    ((table, key, value),) = re.findall(r'\[(\w+)\] ([\w.]+) = ("\w+")', text)
+    least = 'version = 1\n[gateway]\nid = "gw"\nhttp = "127.0.0.1:0"\n'
+    assert parse(f"{least}[{table}]\n{key} = {value}\n").auth.metrics == "open"
 
 
 @needs_prometheus
