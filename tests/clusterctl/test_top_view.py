@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 from rich.console import Console
 
 from clusterctl.admin import Failure, QueueView, WorkerView
@@ -63,6 +66,14 @@ def test_a_narrow_terminal_shows_less_and_breaks_no_line():
     assert "model" not in lines[workers]
     assert lines[workers + 1].startswith("w ")
     assert "210 ms" in lines[workers + 1]
+
+
+def test_the_page_says_how_wide_a_terminal_shows_nodes():
+    page = (Path(__file__).parents[2] / "docs" / "observability.md").read_text()
+    found = re.search(r"its node \(in a terminal of (\d+) columns\)", page)
+    assert found
+    assert " node " in top(busy(), width=int(found[1]))
+    assert " node " not in top(busy(), width=int(found[1]) - 1)
 
 
 def test_failed_requests_are_told_the_newest_first_and_not_more_than_five():
