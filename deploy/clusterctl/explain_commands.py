@@ -36,5 +36,8 @@ def explain(request_id: str, as_json: bool, config_file: Path | None) -> None:
         for life in lives:
             click.echo("\n".join(explaining.lines(gateway_id, life)))
     if not found:
-        output.say(f"no gateway of this machine knows the request {request_id!r} (any more)")
+        unknown = f"no gateway of this machine knows the request {request_id!r} (any more)"
+        refused = "what was refused at once stands in the log alone: clusterctl logs --request ID"
+        down = "no gateway of this machine answers; to start one: clusterctl up"
+        output.say(f"{unknown}; {refused}" if admin.read_states(home, config) else down)
         sys.exit(Exit.FAILED)

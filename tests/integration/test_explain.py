@@ -29,6 +29,10 @@ def test_explain_tells_a_requests_life_by_the_id_of_its_answer_and_nothing_that_
         assert "SECRET" not in told
         found = json.loads(operator.run("explain", answer.headers["x-request-id"], "--json"))
         assert [life["events"][-1]["what"] for life in found["gw-1"]] == ["finished", "finished"]
-        assert "no gateway of this machine knows the request 'req-none'" in operator.run(
-            "explain", "req-none", code=1
-        )
+        unknown = operator.run("explain", "req-none", code=1)
+        assert "no gateway of this machine knows the request 'req-none'" in unknown
+        refused = httpx.post(url, json={**body, "model": "none"}, timeout=PATIENCE_S).headers["x-request-id"]
+        assert "clusterctl logs --request" in operator.run("explain", refused, code=1)
+        assert "model_not_found" in operator.run("logs", "--request", refused)
+        operator.run("down")
+        assert "no gateway of this machine answers" in operator.run("explain", "req-none", code=1)
