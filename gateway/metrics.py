@@ -19,7 +19,7 @@ class Metrics:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._models: set[str] = set()
-        """Those that have series."""
+        """Those that have series, of requests that outlived their model too."""
         self._registry = CollectorRegistry()
         self._registry.register(ClusterFigures(cluster))
         self._requests = self._counter(measures.REQUESTS)
@@ -46,6 +46,8 @@ class Metrics:
 
     def outcome(self, model: str, code: str) -> None:
         """A request ended: `ok`, or one of the error codes. `model` is empty where unknown."""
+        if model:
+            self._models.add(model)
         self._requests.labels(model, code).inc()
 
     def answered(self, model: str, first_token_s: float | None, whole_s: float, usage: Usage) -> None:
@@ -62,6 +64,7 @@ class Metrics:
     def _of(self, model: str) -> tuple[list[Counter], list[Histogram]]:
         series = self._series.get(model)
         if series is None:
+            self._models.add(model)
             counters = [each.labels(model) for each in self._counters]
             series = self._series[model] = counters, [each.labels(model) for each in self._histograms]
         return series
