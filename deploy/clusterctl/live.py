@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from typing import NoReturn
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -47,8 +49,17 @@ def watch(look: Look, interval_s: float, count: int | None, *, whole_screen: boo
 
 @contextlib.contextmanager
 def _in_place(to: Console, *, whole_screen: bool) -> Iterator[Callable[[RenderableType], None]]:
-    with Live(console=to, screen=whole_screen, auto_refresh=False) as live:
-        yield lambda picture: live.update(picture, refresh=True)
+    before = signal.signal(signal.SIGTERM, _end)
+    try:
+        with Live(console=to, screen=whole_screen, auto_refresh=False) as live:
+            yield lambda picture: live.update(picture, refresh=True)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _end(number: int, _frame: object) -> NoReturn:
+    """Leave the terminal as it was, which a signal that ends at once does not."""
+    sys.exit(128 + number)
 
 
 @contextlib.contextmanager

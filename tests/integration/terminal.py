@@ -37,6 +37,11 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self._descriptor, keys.encode())
 
+    def send(self, number: int) -> None:
+        """A signal for the program."""
+        assert self._pid is not None
+        os.kill(self._pid, number)
+
     def until(self, is_there: Callable[[str], bool]) -> str:
         """What was shown, once that is there."""
         deadline = time.monotonic() + PATIENCE_S

@@ -50,6 +50,14 @@ def test_top_shows_failures_a_killed_worker_a_restarted_gateway_and_leaves_the_t
     assert all(sequence in terminal.raw for sequence in LEFT_AS_IT_WAS)
 
 
+def test_top_that_is_told_to_end_leaves_the_terminal_as_it_was(operator):
+    with in_terminal([*CLUSTERCTL, "top"], operator.environ) as terminal:
+        terminal.until(lambda shown: "workers ready" in shown)
+        terminal.send(signal.SIGTERM)
+        assert terminal.end() == 128 + signal.SIGTERM
+    assert all(sequence in terminal.raw for sequence in LEFT_AS_IT_WAS)
+
+
 def test_status_watch_draws_in_place_and_leaves_the_last_picture(operator):
     command = [*CLUSTERCTL, "status", "--watch", "--interval", "0.1"]
     with in_terminal(command, operator.environ) as terminal:
