@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from rich.console import Group
-from rich.text import Text
 
 from clusterctl.bench_figures import Figures, Level, Percentiles
-from clusterctl.tables import add_row, new_table
+from clusterctl.tables import add_row, new_table, plain
 
 _FIGURES = (
     "requests",
@@ -30,7 +29,7 @@ def bench_view(levels: Iterable[Level], reasons: Mapping[str, str]) -> Group:
     for level in levels:
         for worker_id, figures in level.workers.items():
             add_row(workers, level.concurrency, worker_id, *_cells(figures))
-    return Group(total, "", workers, *(Text(line) for line in _remarks(levels, reasons)))
+    return Group(total, "", workers, *(plain(line) for line in _remarks(levels, reasons)))
 
 
 def _cells(figures: Figures) -> tuple[object, ...]:

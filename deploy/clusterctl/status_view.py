@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from rich.console import Group
-from rich.text import Text
 
 from clusterctl.progress import SERVES
 from clusterctl.status import AWAY, ClusterStatus, ProcessStatus, WorkerStatus
-from clusterctl.tables import add_row, new_table
+from clusterctl.tables import add_row, new_table, plain
 from protocol.addresses import LOCAL
 from protocol.states import WorkerState
 
@@ -34,7 +33,7 @@ def status_view(status: ClusterStatus) -> Group:
             worker.rejected,
             worker.restarts,
         )
-    return Group(gateways, workers, *(Text(line) for line in remarks(status)))
+    return Group(gateways, workers, *(plain(line) for line in remarks(status)))
 
 
 def state_words(worker: WorkerStatus) -> str:

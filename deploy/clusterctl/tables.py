@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 from rich.console import Console
@@ -12,6 +13,7 @@ from protocol.states import WorkerState
 
 _WIDE = 250
 """Columns where the output is no terminal: lines are not broken there."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _COLOURS = {
     WorkerState.READY: "green",
     WorkerState.FAILED: "red",
@@ -40,6 +42,11 @@ def add_row(table: Table, *cells: object) -> None:
     table.add_row(*(_cell(cell) for cell in cells))
 
 
+def plain(text: str, style: str = "") -> Text:
+    """What others said, which must not move the cursor of whoever reads it."""
+    return Text(_CONTROL.sub("", text), style=style)
+
+
 def _cell(cell: object) -> Text:
     text = "-" if cell is None or cell == "" else str(cell)
-    return Text(text, style=_COLOURS.get(text, "") if text in tuple(WorkerState) else "")  # type: ignore[call-overload]
+    return plain(text, style=_COLOURS.get(text, "") if text in tuple(WorkerState) else "")  # type: ignore[call-overload]

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from rich.console import Group
 from rich.table import Table
-from rich.text import Text
 
 from clusterctl.admin import Failure
 from clusterctl.status import ClusterStatus, WorkerStatus
 from clusterctl.status_view import of, remarks, state_words
-from clusterctl.tables import add_row, new_table
+from clusterctl.tables import add_row, new_table, plain
 from protocol.states import WorkerState
 
 _BAR = 8
@@ -54,11 +53,11 @@ def top_view(
     """For a terminal of so many columns; the narrower it is, the less is told of each worker."""
     failed = [_failure_line(failure) for failure in list(failures)[:_MOST_FAILURES]]
     return Group(
-        Text(totals(status), style="bold"),
+        plain(totals(status), style="bold"),
         _gateways(status),
         _workers(status, speeds, width),
-        *(Text(line) for line in remarks(status)),
-        *([Text("requests that failed:"), *(Text(f"  {line}") for line in failed)] if failed else []),
+        *(plain(line) for line in remarks(status)),
+        *([plain("requests that failed:"), *(plain(f"  {line}") for line in failed)] if failed else []),
     )
 
 

@@ -97,6 +97,15 @@ def test_what_is_wrong_stands_in_both_pictures():
         assert "waiting in the queue: m: 2" in shown
 
 
+def test_what_a_worker_says_cannot_move_the_readers_cursor():
+    says = WorkerView(id="w", state="failed", pid=7, last_error="it\x1b[2J\x9b2J broke")
+    state = picture(process("g"), process("w"), workers=(says,))
+    for shown in (top(state), drawn(status_view(state), 200)):
+        assert "it[2J2J broke" in shown
+        assert "\x9b" not in shown
+        assert "\x1b[2J" not in shown
+
+
 def test_a_bar_is_never_empty_while_something_runs_nor_longer_than_it_may_be():
     assert load_bar(0, 16) == "░░░░░░░░ 0/16"
     assert load_bar(1, 64) == "█░░░░░░░ 1/64"
