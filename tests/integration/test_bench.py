@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from tests.integration.cluster import PATIENCE_S, wait_for
@@ -52,6 +53,8 @@ def test_what_is_refused_is_told_with_its_reason_before_anything_is_measured(ope
 def test_keys_come_from_a_file_or_the_environment_and_count(operator, tmp_path, monkeypatch):
     key = operator.run("keys", "create", "alice", "--model", "other").split()[0]
     try:
+        models = operator.url() + "/v1/models"
+        wait_for(lambda: httpx.get(models).status_code == 401, "the gateway to know the key")
         file = tmp_path / "key"
         file.write_text(key)
         file.chmod(0o600)
