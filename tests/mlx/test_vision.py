@@ -10,7 +10,7 @@ import pytest
 
 from protocol.config import WorkerConfig
 from tests.mlx.tiny_vision import BLIND, COLOURS, other_folder, picture
-from worker.engine import vision_loading
+from worker.engine import vision_loading, vision_prompt
 from worker.engine.batched import BatchedEngine
 from worker.engine.load import make_engine as engine_of
 from worker.engine.output import PromptError
@@ -154,6 +154,28 @@ def test_a_picture_that_was_seen_costs_the_encoder_nothing_and_another_never_pas
     assert other.text == "blue"
     assert other.cached_tokens < first.prompt_tokens - 20  # the words before the picture at most
     assert runs(engine) == before + 2
+
+
+def test_when_the_numbers_of_pictures_begin_anew_nobody_sees_it(fresh, monkeypatch):
+    """Those who are being answered meanwhile go on, and no prefix passes for one of another picture."""
+    run, engine = fresh
+    options = {"max_tokens": 12, "ignore_eos": True, "temperature": WILD, "seed": 5}
+    places = engine._host.loaded.model.reader._places
+    begin, half = places._vocabulary, 100  # numbers: room for the four that are in hand at once
+    monkeypatch.setattr(vision_prompt, "_HALVES", (begin + half, begin + 2 * half))
+    monkeypatch.setattr(places, "_next", begin)
+    forgotten, forget = [], places._forget
+    monkeypatch.setattr(places, "_forget", lambda: forgotten.append(forget()))
+    rounds = [[url(colour, width, 112) for colour in list(COLOURS)[:4]] for width in range(84, 168, 28)] * 2
+
+    async def together(images):
+        return await asyncio.gather(*(ask(engine, image, **options) for image in images))
+
+    found = [[each.tokens for each in run(together(images))] for images in rounds]
+    assert len(forgotten) > 2
+    for images, answers in zip(rounds, found, strict=True):
+        engine.clear_runtime_caches()
+        assert [run(ask(engine, image, **options)).tokens for image in images] == answers
 
 
 def test_what_the_encoder_made_outlives_the_prefixes(fresh):

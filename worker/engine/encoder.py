@@ -52,7 +52,7 @@ class TextRows:
         queries = list(request.queries) * (len(request.texts) if len(request.queries) == 1 else 1)
         empty = [len(each) for each in self._pairs(queries, [""] * len(queries))["input_ids"]]
         for length in empty:
-            check_length(length, self.most, "query")
+            check_length(length + 1, self.most, "query")  # a text has to have room beside it
         texts = self._shortened(list(request.texts), request.most_tokens)
         found = self._pairs(queries, texts, truncation="only_second", max_length=self.most)
         kinds = found.get("token_type_ids") or [None] * len(texts)

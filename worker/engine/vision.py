@@ -59,7 +59,9 @@ class VisionEngine(TextEngine):
         return super().inspect() + (self._encoder_bytes >> 20)
 
     def make_loader(self, *arguments: Any, **options: Any) -> VisionLoader:
-        return VisionLoader(*arguments, encoder_bytes=self._encoder_bytes, **options)
+        return VisionLoader(
+            *arguments, encoder_bytes=self._encoder_bytes, forget=self.clear_runtime_caches, **options
+        )
 
     def make_stepper(self, model: LoadedModel) -> Stepper:
         from mlx_lm.models.cache import make_prompt_cache  # noqa: PLC0415 (OpenBLAS came first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from protocol.model_folder import ModelFolder
@@ -37,10 +38,14 @@ class VisionLoader(Loader):
 
     weights = VisionWeights
 
-    def __init__(self, *arguments: Any, encoder_bytes: int, **options: Any) -> None:
-        """As `Loader`. `encoder_bytes`: so much of what the encoder made is kept."""
+    def __init__(
+        self, *arguments: Any, encoder_bytes: int, forget: Callable[[], object], **options: Any
+    ) -> None:
+        """As `Loader`. `encoder_bytes`: so much of what the encoder made is kept. `forget`: as `Places` of
+        `worker.engine.vision_prompt` has it."""
         super().__init__(*arguments, **options)
         self._encoder_bytes = encoder_bytes
+        self._forget = forget
 
     def _made_ready(
         self, folder: ModelFolder, model: Any, tokenizer: Any, vocabulary: int
@@ -65,7 +70,7 @@ class VisionLoader(Loader):
         network = VisionNetwork(model, vocabulary, encoder, counts_in_three=trial.steps is not None)
         if folder.config["model_type"] not in SEEING:
             _compare(network, trial, inputs, vocabulary)
-        return network, PictureReader(tokenizer, vocabulary, processor, encoder.has)
+        return network, PictureReader(tokenizer, vocabulary, processor, encoder.has, self._forget)
 
 
 def _load_processor(folder: ModelFolder) -> Any:

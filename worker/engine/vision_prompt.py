@@ -19,6 +19,10 @@ from worker.engine.prompt import PromptReader, ReadPrompt
 
 _KNOWN = 4096
 """So many pictures keep their numbers; one that comes again after so many others gets new ones."""
+_KNOWN_IDS = 1 << 20
+"""So many ids they have together, at some 40 bytes each."""
+_HALVES = (2**30, 2**31)
+"""Where the numbers end: mlx-lm keeps ids in 32 bits, with a sign."""
 
 _BEFORE, _AFTER = "begins here", "ends here"
 
@@ -56,6 +60,54 @@ class Picture:
         return self.make() if inputs is None else inputs
 
 
+class Places:
+    """Which numbers the pictures have that were seen last.
+
+    When one half of all numbers is used up, the pictures get new ones from the other half, and what is kept
+    under the old ones is forgotten. A request that is in hand meanwhile has numbers of the half before:
+    they come again only after as many others, when everything is forgotten once more.
+    """
+
+    def __init__(self, vocabulary: int, forget: Callable[[], object]) -> None:
+        """`forget`: whatever knows a number of a picture has to let go of it."""
+        self._vocabulary = vocabulary
+        self._forget = forget
+        self._next = vocabulary
+        self._places: OrderedDict[bytes, Place] = OrderedDict()
+        self._ids = 0
+
+    def of(self, key: bytes) -> Place | None:
+        """That of the picture with this key, where it is known."""
+        place = self._places.get(key)
+        if place is not None:
+            self._places.move_to_end(key)
+        return place
+
+    def add(self, key: bytes, ids: Sequence[int], token: int) -> Place:
+        """That of a new one: in `ids`, each `token` gets a number."""
+        count = sum(each == token for each in ids)
+        first = self._numbers(count)
+        numbers = iter(range(first, first + count))
+        place = Place(tuple(next(numbers) if each == token else each for each in ids), first, count)
+        self._places[key] = place
+        self._ids += len(ids)
+        while len(self._places) > _KNOWN or self._ids > _KNOWN_IDS:
+            self._ids -= len(self._places.popitem(last=False)[1].ids)
+        return place
+
+    def _numbers(self, count: int) -> int:
+        """The first of so many in a row."""
+        middle, end = _HALVES
+        low = self._next <= middle
+        if self._next + count > (middle if low else end):
+            self._next = middle + 1 if low else self._vocabulary
+            self._places.clear()
+            self._ids = 0
+            self._forget()
+        self._next += count
+        return self._next - count
+
+
 class PictureReader(PromptReader):
     """Reads conversations with pictures, for a model and its processor."""
 
@@ -65,14 +117,15 @@ class PictureReader(PromptReader):
         vocabulary: int,
         processor: Processor,
         encoded: Callable[[bytes], bool],
+        forget: Callable[[], object],
     ) -> None:
-        """`encoded` tells of a key whether the encoder's output is there; it is but asked."""
+        """`encoded` tells of a key whether the encoder's output is there; it is but asked. `forget`: as
+        `Places` has it."""
         super().__init__(tokenizer, vocabulary)
         self.picture_mark = processor.mark
         self._processor = processor
         self._encoded = encoded
-        self._next = vocabulary
-        self._places: OrderedDict[bytes, Place] = OrderedDict()
+        self._places = Places(vocabulary, forget)
 
     def conversation(
         self,
@@ -113,23 +166,12 @@ class PictureReader(PromptReader):
         def make() -> Inputs:
             return self._processor.inputs(decoded(data, number))
 
-        place = self._places.get(key)
+        place = self._places.of(key)
         if place is not None:
-            self._places.move_to_end(key)
             return Picture(key, place, make, None if self._encoded(key) else make())
         inputs = make()
-        place = self._place(self._processor.expansion(inputs))
-        self._places[key] = place
-        if len(self._places) > _KNOWN:
-            self._places.popitem(last=False)
+        place = self._places.add(key, self._processor.expansion(inputs), self._processor.token_id)
         return Picture(key, place, make, inputs)
-
-    def _place(self, ids: Sequence[int]) -> Place:
-        first = self._next
-        self._next += sum(token == self._processor.token_id for token in ids)
-        numbers = iter(range(first, self._next))
-        own = tuple(next(numbers) if token == self._processor.token_id else token for token in ids)
-        return Place(own, first, self._next - first)
 
 
 class Processor:
