@@ -19,6 +19,7 @@ from gateway.dialects.base import Dialect
 from gateway.dialects.computed import Computed
 from gateway.dialects.ollama import parse_chat, parse_generate
 from gateway.dialects.ollama_answer import Ollama
+from gateway.dialects.ollama_embeddings import OllamaEmbed, OllamaEmbedding
 from gateway.dialects.openai_chat_answer import ChatCompletions
 from gateway.dialects.openai_completions import Completions
 from gateway.dialects.openai_embeddings import Embeddings
@@ -71,6 +72,8 @@ def client_paths(cluster: Cluster, config: ClusterConfig, desk: Desk) -> list[Ro
     computed: dict[str, Computed] = {
         "/embeddings": Embeddings(),
         "/api/v0/embeddings": Embeddings(),
+        "/api/embed": OllamaEmbed(),
+        "/api/embeddings": OllamaEmbedding(),
         "/rerank": Rerank(shows=True),
         "/v2/rerank": Rerank(shows=False),
         "/score": Pairs(),

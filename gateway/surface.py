@@ -87,6 +87,7 @@ _SCORES = record(id=_STRING, object=_word("list"), data=_list(_PAIR, 1), model=_
 _TOKENS = record(tokens=_LIST)
 _TEXT_OF = record(prompt=_STRING, content=_STRING)
 _OLLAMA = {"model": _STRING, "created_at": _STRING, "done": {"type": "boolean"}}
+_EMBEDDED = record(model=_STRING, embeddings=_list(_list(_NUMBER, 1), 1), prompt_eval_count=_COUNT)
 _MODEL = record(id=_STRING, object=_STRING)
 _MODELS = record(object=_word("list"), data=_list(_MODEL))
 _TAGS = record(models=_list(record(name=_STRING, model=_STRING)))
@@ -129,6 +130,14 @@ ROUTES = (
         ollama_rows.GENERATE,
         record(**_OLLAMA, response=_STRING),
         LINES,
+    ),
+    Route("POST", "/api/embed", "Embeddings (Ollama)", ollama_rows.EMBED, _EMBEDDED),
+    Route(
+        "POST",
+        "/api/embeddings",
+        "Embedding of one text (Ollama, older)",
+        ollama_rows.EMBEDDINGS,
+        record(embedding=_list(_NUMBER, 1)),
     ),
     Route("POST", "/api/show", "One model (Ollama)", ollama_rows.SHOW, record(model_info=_OBJECT)),
     Route("GET", "/api/tags", "Models (Ollama)", None, _TAGS),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
@@ -11,11 +13,12 @@ from gateway.dialects.base import Identity
 from gateway.dialects.fields import wrong_type, wrong_value
 from protocol.errors import ClusterError, ErrorCode
 from protocol.messages import Embed, Score
-from protocol.values import Usage
+from protocol.values import Usage, Vectors
 
 T = TypeVar("T")
 
 MOST_TEXTS = 2048
+_NUMBER_BYTES = 4
 
 
 class Posed(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +71,22 @@ def check_count(found: int, asked: int) -> None:
     if found != asked:
         words = f"the worker's result has {found} entries, not {asked}"
         raise ClusterError(ErrorCode.INTERNAL_ERROR, words)
+
+
+def vectors(value: Any, asked: int) -> Iterator[bytes]:
+    """The vectors that a worker says, as bytes. Raises `ClusterError` unless there are so many."""
+    found = checked(value, Vectors)
+    size = found.dimensions * _NUMBER_BYTES
+    check_count(len(found.data), asked * size)
+    return (found.data[at : at + size] for at in range(0, asked * size, size))
+
+
+def as_array(vector: bytes) -> bytes:
+    """Its numbers in JSON."""
+    numbers = array("f", vector)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return msgspec.json.encode(numbers.tolist())
 
 
 def usage_object(usage: Usage) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.dialects.openai_rows import (
+    DIMENSIONS,
     MAX_COMPLETION_TOKENS,
     MAX_TOKENS,
     MODEL,
@@ -55,5 +56,25 @@ GENERATE = (
     refused("suffix", STRING, "write your model's own marks into a raw prompt"),
     Row("images", ARRAY, "where the model can see"),
     *ignored("template", "context"),
+)
+EMBED = (
+    MODEL,
+    NAME,
+    Row(
+        "input",
+        ("string", "array"),
+        "a text, or up to 2,048 of them",
+        required=True,
+        schema=items({**WORD, "minLength": 1}, at_least=1),
+    ),
+    Row("truncate", FLAG, "true if absent: longer texts are cut"),
+    DIMENSIONS,
+    *ignored("options", "keep_alive"),
+)
+EMBEDDINGS = (
+    MODEL,
+    NAME,
+    Row("prompt", STRING, "longer ones are cut", required=True, schema={"minLength": 1}),
+    *ignored("options", "keep_alive"),
 )
 SHOW = (MODEL, NAME, *ignored("verbose"))

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import binascii
-import sys
-from array import array
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from gateway.dialects import openai_rows as rows
 from gateway.dialects.base import Identity
-from gateway.dialects.computed import Posed, check_count, check_number, checked, listed, usage_object
+from gateway.dialects.computed import Posed, as_array, check_number, listed, usage_object, vectors
 from gateway.dialects.fields import Body, Fields, missing, token_ids, wrong_type, wrong_value
 from gateway.dialects.openai_sampling import level
 from protocol.messages import Embed
-from protocol.values import Usage, Vectors
+from protocol.values import Usage
 
 _FORMATS = ("float", "base64")
-_NUMBER_BYTES = 4
 
 
 class EmbeddingsRequest(Posed, frozen=True, kw_only=True):
@@ -54,14 +49,8 @@ class Embeddings:
         self, posed: EmbeddingsRequest, identity: Identity, value: Any, usage: Usage
     ) -> Iterator[bytes]:
         """Raises `ClusterError` for vectors that are none."""
-        vectors = checked(value, Vectors)
-        size = vectors.dimensions * _NUMBER_BYTES
-        asked = len(posed.request.inputs or posed.request.token_ids)
-        check_count(len(vectors.data), asked * size)
-        entries = (
-            _entry(index, vectors.data[index * size : (index + 1) * size], base64=posed.base64)
-            for index in range(asked)
-        )
+        found = vectors(value, len(posed.request.inputs or posed.request.token_ids))
+        entries = (_entry(index, data, base64=posed.base64) for index, data in enumerate(found))
         after = {"model": identity.model, "usage": usage_object(usage)}
         return listed({"object": "list"}, "data", entries, after)
 
@@ -111,11 +100,5 @@ def _format(fields: Fields) -> str:
 
 
 def _entry(index: int, data: bytes, *, base64: bool) -> bytes:
-    if base64:
-        shown = b'"' + binascii.b2a_base64(data, newline=False) + b'"'
-    else:
-        numbers = array("f", data)
-        if sys.byteorder == "big":
-            numbers.byteswap()
-        shown = msgspec.json.encode(numbers.tolist())
+    shown = b'"%b"' % binascii.b2a_base64(data, newline=False) if base64 else as_array(data)
     return b'{"object":"embedding","index":%d,"embedding":%b}' % (index, shown)

@@ -64,6 +64,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 }
 COMPUTED: dict[str, dict[str, Any]] = {
     "/v1/embeddings": {"model": "embedder", "input": [PROMPT, PROMPT], "user": PROMPT},
+    "/api/embed": {"model": "embedder", "input": PROMPT},
     "/v1/rerank": {"model": "ranker", "query": PROMPT, "documents": [PROMPT]},
 }
 SETTINGS = '[log]\nlevel = "debug"\nformat = "json"\n'

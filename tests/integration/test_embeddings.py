@@ -85,6 +85,18 @@ def test_check_25_dimensions_and_token_ids(loose: openai.OpenAI):
     assert found.usage.prompt_tokens > 0
 
 
+def test_ollamas_words_bring_the_same_vectors(loose: openai.OpenAI, http: httpx.Client):
+    texts = ["a few words", "others"]
+    wanted = loose.embeddings.create(model="embedder", input=texts).data
+    told = http.post("/api/embed", json={"model": "embedder", "input": texts}).json()
+    assert told["embeddings"] == [entry.embedding for entry in wanted]
+    assert told["prompt_eval_count"] == 4
+    one = http.post("/api/embeddings", json={"model": "embedder", "prompt": texts[0]}).json()
+    assert one == {"embedding": wanted[0].embedding}
+    long = http.post("/api/embed", json={"model": "embedder", "input": "word " * 60, "truncate": False})
+    assert (long.status_code, list(long.json())) == (400, ["error"])
+
+
 def test_2048_inputs_at_once(client: openai.OpenAI):
     texts = [f"number {number}" for number in range(2048)]
     answer = client.embeddings.create(model="embedder", input=texts, encoding_format="float")

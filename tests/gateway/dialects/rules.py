@@ -11,6 +11,7 @@ from typing import Any
 from gateway.dialects import (
     anthropic_messages,
     ollama,
+    ollama_embeddings,
     openai_chat,
     openai_completions,
     openai_responses,
@@ -34,6 +35,8 @@ PARSERS: dict[str, Callable[[bytes], Any]] = {
     "/apply-template": token_questions.parse_template,
     "/api/chat": ollama.parse_chat,
     "/api/generate": ollama.parse_generate,
+    "/api/embed": ollama_embeddings.OllamaEmbed().parse,
+    "/api/embeddings": ollama_embeddings.OllamaEmbedding().parse,
 }
 LEAST: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": TURNS},
@@ -46,11 +49,15 @@ LEAST: dict[str, dict[str, Any]] = {
     "/apply-template": {"messages": TURNS},
     "/api/chat": {"messages": TURNS, "stream": False},
     "/api/generate": {"prompt": "hi", "stream": False},
+    "/api/embed": {"input": "hi"},
+    "/api/embeddings": {"prompt": "hi"},
 }
 OTHER_FORMS: dict[str, tuple[dict[str, Any], ...]] = {
     "/tokenize": ({"prompt": "hi"}, {"content": "hi"}),
     "/api/chat": ({"messages": TURNS, "model": ""},),
     "/api/generate": ({"prompt": "hi", "raw": True}, {"model": ""}),
+    "/api/embed": ({"input": ["hi"], "model": ""},),
+    "/api/embeddings": ({"prompt": "hi", "model": ""},),
 }
 """Bodies of which other fields are read."""
 NUMERIC = ("integer", "number")
