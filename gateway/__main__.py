@@ -56,6 +56,8 @@ logger = logging.getLogger("gateway")
 
 _POLL_S = 0.05
 _SWEEP_S = 0.5
+_DATE_S = 1.0
+"""So old the time may be that answers tell."""
 _FAREWELL_S = 2.0
 """So long the last answers may take to reach their clients."""
 
@@ -71,7 +73,24 @@ def _spare_the_collector() -> None:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn without its signal handlers: stopping is decided here."""
+    """Uvicorn without its signal handlers: stopping is decided here.
+
+    Uvicorn looks ten times a second whether it should stop, and every tenth time at its clock.
+    """
+
+    def __init__(self, settings: uvicorn.Config) -> None:
+        super().__init__(settings)
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._stopped.set()
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_DATE_S):
+                    await self._stopped.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -163,7 +182,7 @@ class _Gateway:
                 stopping.cancel()
                 await self._drain(cluster)
                 await _farewell(server)
-            server.should_exit = True
+            server.stop()
             await serving
         finally:
             self._url_file.unlink(missing_ok=True)

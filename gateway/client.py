@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 _BATCH = 256
 """Messages read at one go, before others have their turn."""
 TICK_S = 0.1
+_TICKS_OF_LEISURE = 5
+"""While nobody waits for a place, time limits are looked at with every so many-th tick."""
 
 _OPTIONS = {
     zmq.ROUTER_MANDATORY: 1,
@@ -80,6 +82,7 @@ class Wire:
         self._all_read: Callable[[], None]
         self._started = False
         self._look_planned = False
+        self._ticked = 0
         self.bad_frames = 0
 
     def start(
@@ -197,7 +200,9 @@ class Wire:
         self._drain()
         self._disconnections()
         now = self._loop.time()
-        self._membership.tick(now)
+        self._ticked += 1
+        if self._membership.is_waited_for or self._ticked % _TICKS_OF_LEISURE == 0:
+            self._membership.tick(now)
         self._also_tick(now)
 
     def _ping(self) -> None:

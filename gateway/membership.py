@@ -232,6 +232,11 @@ class Membership:
         if self._transport.send(connection, Ping(gateway_id=self._gateway_id)) is Sent.LOST:
             self.lost(connection, now, "its connection closed")
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a request stands in a line."""
+        return len(self._dispatcher.waiting) > 0
+
     def tick(self, now: float) -> None:
         self._leave_silent(now)
         self._registry.forget(now - FORGET_LOST_S, self._catalog.configured_ids())

@@ -415,3 +415,15 @@ def test_a_supervisor_that_comes_starts_what_is_away():
     assert not fleet.catalog.is_hopeless("m", fleet.now)
     fleet.pass_time(61)
     assert fleet.catalog.is_hopeless("m", fleet.now)
+
+
+def test_a_place_is_waited_for_while_a_request_stands_in_a_line():
+    fleet = Fleet()
+    fleet.join("a")
+    fleet.ask("1")
+    told = [fleet.membership.is_waited_for]
+    fleet.ask("2")
+    told.append(fleet.membership.is_waited_for)
+    fleet.dispatcher.cancel("2", fleet.now)
+    told.append(fleet.membership.is_waited_for)
+    assert told == [False, True, False]
