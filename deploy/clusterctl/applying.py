@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from clusterctl import draining, node_workers, operations
+from clusterctl import draining, node_preflight, node_workers, operations
 from clusterctl.desired import wanted_there
 from clusterctl.journal import Operation
 from clusterctl.node_lock import Held, changing
@@ -156,7 +156,7 @@ class Applying:
                     continue
                 known.add(action.id)
                 there = _only(config, name, known)
-                node_workers.refuse_unfit(node, version, there, action.id)
+                node_preflight.refuse_unfit(node, version, there, action.id, self._say)
                 with node_workers.undone_on_failure(
                     self._home, node, version, there, action.id, self._operation
                 ):

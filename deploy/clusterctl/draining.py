@@ -34,8 +34,6 @@ from protocol.states import WorkerState
 _HEARD_S = 10.0
 """A worker shows in so long that it heard."""
 _ASK_S = 60.0
-_ASKS = 10
-"""So often a model of several workers is asked until the new one answers."""
 
 
 def drain(home: Home, config: ClusterConfig, worker_id: str, timeout_s: float | None) -> bool:
@@ -196,22 +194,15 @@ def restart_limit_s(config: ClusterConfig, process_id: str, timeout_s: float | N
 
 
 def first_token(home: Home, config: ClusterConfig, worker_id: str) -> str:
-    """A sentence about a token that the worker's model has just generated. Raises `OperationError`.
-
-    Of several workers of one model, any may answer: the question is asked again a few times.
-    """
-    model = config.worker_named(worker_id).name
+    """A sentence about a token that the worker has just generated. Raises `OperationError`."""
     gateway_id, _view = _connected(home, config, worker_id)
-    for _ in range(_ASKS):
-        begun = time.monotonic()
-        try:
-            answer = ask_model(home, gateway_id, model, _ASK_S)
-        except (ActionError, KeyFileError) as error:
-            raise OperationError(f"{worker_id} is ready, but {model} gave no answer: {error}") from error
-        told = f"{answer.worker_id} answers: {answer.text!r} ({time.monotonic() - begun:.2f} s)"
-        if answer.worker_id == worker_id:
-            return told
-    return f"{worker_id} is ready; of the workers with {model}, {told}"
+    begun = time.monotonic()
+    try:
+        model = config.worker_named(worker_id).name
+        answer = ask_model(home, gateway_id, model, _ASK_S, only=worker_id)
+    except (ActionError, KeyFileError) as error:
+        raise OperationError(f"{worker_id} is ready, but gives no answer: {error}") from error
+    return f"{answer.worker_id} answers: {answer.text!r} ({time.monotonic() - begun:.2f} s)"
 
 
 def _connected(home: Home, config: ClusterConfig, worker_id: str) -> tuple[str, WorkerView]:

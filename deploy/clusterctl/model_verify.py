@@ -8,11 +8,14 @@ from pathlib import Path
 import msgspec
 
 from clusterctl.model_manifest import damages, model_bytes, read_manifest, taken, write_manifest
-from clusterctl.model_store import lock_of
+from clusterctl.model_store import folder_state, lock_of
 from clusterctl.operations import OperationError
 from clusterctl.transfers import Counter, shown
 from protocol.locks import locked
 from protocol.model_folder import open_folder
+
+RECORDED, VERIFIED, WHOLE = "recorded", "verified", "whole"
+"""Verdicts: nobody knew how it arrived, it is as it arrived, its sizes and headers are right."""
 
 
 class DamagedError(OperationError):
@@ -23,8 +26,8 @@ class DamagedError(OperationError):
         self.files = files
 
 
-def verify(folder: Path) -> bool:
-    """True when nobody knew how it arrived: it is recorded as it is. Raises `DamagedError`."""
+def verify(folder: Path) -> str:
+    """`VERIFIED`, or `RECORDED` where nobody knew how it arrived. Raises `DamagedError`."""
     with locked(lock_of(folder)):
         manifest, counter = read_manifest(folder), Counter()
         total = model_bytes(folder)
@@ -39,7 +42,7 @@ def verify(folder: Path) -> bool:
         with shown(f"reading {folder.name}", total, lambda: counter.done):
             if manifest is None:
                 write_manifest(folder, taken(folder, counter))
-                return True
+                return RECORDED
             found = damages(folder, manifest, counter)
         write_manifest(folder, msgspec.structs.replace(manifest, damaged=tuple(found)))
     if found or whole:
@@ -50,4 +53,12 @@ def verify(folder: Path) -> bool:
         )
         lines = [f"{folder / name} {why}" for name, why in found.items()] or [whole]
         raise DamagedError("\n".join([f"{folder.name} is damaged; {cure}", *lines]), found)
-    return False
+    return VERIFIED
+
+
+def look(folder: Path) -> str:
+    """`WHOLE`, in a moment. Raises `DamagedError`."""
+    state, why = folder_state(folder)
+    if state == "damaged":
+        raise DamagedError(f"{folder.name} is damaged: {why}", {})
+    return WHOLE

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 ASK = r"""
 prefix=$1 asked=$2
@@ -14,6 +15,7 @@ if [ "$(uname -s)" = Darwin ]; then
     say release "$(sw_vers -productVersion) ($(sw_vers -buildVersion))"
     say chip "$(sysctl -n machdep.cpu.brand_string)"
     say memory "$(sysctl -n hw.memsize)"
+    pmset -g | while read -r name value rest; do say power "$name $value"; done
 else
     say release "$(uname -r)"
     say memory "$(($(sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo) * 1024))"
@@ -41,6 +43,9 @@ say end yes
 """
 """For `/bin/sh`, with the folder of the installation, and a Python that is preferred, or nothing."""
 LEAST_FREE_GIB = 2.0
+"""For an installation."""
+LEAST_FREE_TO_RUN_GIB = 1.0
+"""For logs, and what a worker writes down of its state."""
 _LEAST_MACOS = 14
 
 
@@ -57,7 +62,8 @@ class NodeFacts:
     machine: str
     release: str
     chip: str
-    memory_gib: float
+    memory_gib: float | None
+    """None: it does not tell."""
     user: str
     writable: bool
     """Whether the folder is there, or can be made, and written to."""
@@ -65,19 +71,28 @@ class NodeFacts:
     """Whether the folder is one of ours."""
     occupied: bool
     """Whether anything is in it."""
-    free_gib: float
+    free_gib: float | None
+    """Beside the folder; None: it does not tell."""
     current: str
     """The version that workers are started with; empty where none is installed."""
     versions: tuple[str, ...]
     pythons: tuple[tuple[str, str], ...]
     """Version, such as `3.13`, and path, the preferred ones first."""
+    power: Mapping[str, str] = field(default_factory=dict)
+    """What `pmset -g` has of a Mac."""
 
     @property
     def words(self) -> str:
         """For people."""
         system = "macOS" if self.system == "Darwin" else self.system
         chip = f"{self.chip}, " if self.chip else ""
-        return f"{chip}{self.memory_gib:.0f} GiB, {system} {self.release} {self.machine}"
+        memory = "memory unknown" if self.memory_gib is None else f"{self.memory_gib:.0f} GiB"
+        return f"{chip}{memory}, {system} {self.release} {self.machine}"
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What a worker can begin with, but will not bear for long."""
+        return tuple(_cautions(self))
 
     def python_for(self, version: str | None) -> str | None:
         """The path of a Python of that version; None: of any."""
@@ -96,8 +111,8 @@ def read_facts(text: str) -> NodeFacts:
     def one(key: str) -> str:
         return found.get(key, [""])[0]
 
-    def number(key: str) -> float:
-        return float(one(key)) if one(key).isdigit() else 0.0
+    def in_gib(key: str, unit: int) -> float | None:
+        return int(one(key)) * unit / 2**30 if one(key).isdigit() else None
 
     pythons = dict.fromkeys(tuple(text.split(" ", 1)) for text in found.get("python", ()))
     return NodeFacts(
@@ -105,16 +120,31 @@ def read_facts(text: str) -> NodeFacts:
         machine=one("machine"),
         release=one("release"),
         chip=one("chip"),
-        memory_gib=number("memory") / 2**30,
+        memory_gib=in_gib("memory", 1),
         user=one("user"),
         writable=bool(one("writable")),
         ours=bool(one("ours")),
         occupied=bool(one("occupied")),
-        free_gib=number("free_kb") / 2**20,
+        free_gib=in_gib("free_kb", 1024),
         current=one("current").removeprefix("versions/"),
         versions=tuple(found.get("version", ())),
         pythons=tuple((version, path) for version, path in pythons),
+        power=dict(text.split(" ", 1) for text in found.get("power", ()) if " " in text),
     )
+
+
+def _cautions(facts: NodeFacts) -> Iterator[str]:
+    if facts.free_gib is None:
+        yield "it does not tell how much room its disk has; look with: df"
+    if facts.memory_gib is None:
+        yield "it does not tell how much memory it has"
+    if facts.power.get("sleep", "0") != "0":
+        yield (
+            f"it goes to sleep after {facts.power['sleep']} minutes without use; there: sudo pmset -a sleep 0"
+            " disksleep 0 womp 1"
+        )
+    if facts.power.get("autorestart") == "0":
+        yield "it stays off after a power failure; there: sudo pmset -a autorestart 1"
 
 
 def refusal(facts: NodeFacts, prefix: str, python: str | None) -> str:
@@ -144,7 +174,7 @@ def _wrong_folder(facts: NodeFacts, prefix: str) -> str:
             f"{facts.user} may not write to {prefix}; there, run: sudo install -d -o {facts.user} {prefix};"
             " or give another folder: --prefix"
         )
-    if facts.free_gib < LEAST_FREE_GIB:
+    if facts.free_gib is not None and facts.free_gib < LEAST_FREE_GIB:
         return f"{prefix} has {facts.free_gib:.1f} GiB free, and {LEAST_FREE_GIB:.0f} are needed; make room"
     return ""
 

@@ -81,7 +81,13 @@ def held_there(held: Held, patience_s: float) -> Iterator[None]:
     inner, outer = socket.socketpair()
     with outer, tempfile.TemporaryFile() as told:
         with inner:
-            holder = subprocess.Popen(command, stdin=inner.fileno(), stdout=inner.fileno(), stderr=told)
+            holder = subprocess.Popen(
+                command,
+                stdin=inner.fileno(),
+                stdout=inner.fileno(),
+                stderr=told,
+                start_new_session=True,  # Ctrl-C is for us, who may have to undo something there
+            )
         try:
             _wait_until_held(node, outer, told, patience_s)
             threading.Thread(target=_beat, args=(outer, released), daemon=True).start()

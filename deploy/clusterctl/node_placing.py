@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from clusterctl import configfile, draining, edits, journal, node_workers, operations
-from clusterctl.adding import memory_steps, step
+from clusterctl import configfile, draining, edits, journal, node_preflight, node_workers, operations
+from clusterctl.adding import step
 from clusterctl.node_lock import Held, changing
 from clusterctl.nodes import Node, installed_version
 from clusterctl.operations import OperationError, Say
@@ -19,6 +21,7 @@ from clusterctl.wire_keys import forget_worker
 from protocol.addresses import LOCAL, Home
 from protocol.config import ClusterConfig, WorkerConfig, parse
 from protocol.configfile import read_config, read_text
+from protocol.wire_keys import read_allowed
 
 ADD, REMOVE = "add-worker", "remove-worker"
 """In the journal."""
@@ -26,12 +29,26 @@ PATIENCE_S = 60.0
 _STARTERS = {"process": "its supervisor", "launchd": "launchd"}
 _LOOK_S = 0.5
 _ASK_THERE_S = 3.0
+_LOG_LINES = 40
 
 
-def add(home: Home, path: Path, entry: dict[str, Any], say: Say, *, force_memory: bool) -> tuple[bool, str]:
+Prove = Callable[[ClusterConfig, str], None]
+"""Returns when the worker of that id serves, and raises when it shall be undone."""
+
+
+def add(
+    home: Home,
+    path: Path,
+    entry: dict[str, Any],
+    say: Say,
+    *,
+    force_memory: bool,
+    prove: Prove | None = None,
+) -> tuple[bool, str]:
     """Have the worker run on its node; whether that changed anything, and the worker's id.
 
-    Raises `EditError`, `OperationError` and what `changing` does; then nothing is changed.
+    It stands in the configuration once it is started, and where it has to `prove` itself, after that.
+    Raises `EditError`, `KeyFileError`, `OperationError` and what `changing` does; then nothing is changed.
     """
     node = Node(read_config(path).node_named(entry["node"]), home)
     with reserved(home, path, entry) as whole:
@@ -40,21 +57,19 @@ def add(home: Home, path: Path, entry: dict[str, Any], say: Say, *, force_memory
         if changed == text:
             return False, worker.id
         node_workers.refuse_unreachable(parse(changed))
+        read_allowed(home)  # a damaged one is told before anything is changed
         with changing(home, node, PATIENCE_S) as held:
-            _add(home, path, held, whole, say, force_memory=force_memory)
+            say(step("node", f"{node.name} ({node.config.host}), Studiofleet {held.version}"))
+            config = parse(edits.add_worker(read_text(path), whole)[0])
+            node_preflight.refuse_unfit(node, held.version, config, worker.id, say, force_memory=force_memory)
+            _add(home, path, held, whole, say, prove)
     operations.follow_config(home, path)
     return True, worker.id
 
 
-def _add(home: Home, path: Path, held: Held, whole: dict[str, Any], say: Say, *, force_memory: bool) -> None:
+def _add(home: Home, path: Path, held: Held, whole: dict[str, Any], say: Say, prove: Prove | None) -> None:
     node, version, worker_id = held.node, held.version, whole["id"]
     config = parse(edits.add_worker(read_text(path), whole)[0])
-    say(step("node", f"{node.name} ({node.config.host}), Studiofleet {version}"))
-    arithmetic = node_workers.refuse_unfit(node, version, config, worker_id, force_memory=force_memory)
-    for line in memory_steps(arithmetic, "new worker"):
-        say(line)
-    gateways = ", ".join(gateway.id for gateway in config.all_gateways)
-    say(step("gateways", f"{gateways}: reached from there"))
     with (
         journal.operation(home, ADD, {"worker": worker_id, "node": node.name}) as operation,
         node_workers.undone_on_failure(home, node, version, config, worker_id, operation),
@@ -62,6 +77,9 @@ def _add(home: Home, path: Path, held: Held, whole: dict[str, Any], say: Say, *,
         node_workers.place(home, node, version, config, worker_id, operation)
         say(step("key", "made there, and allowed here"))
         say(step("service", f"{worker_id} is started there, by {_STARTERS[node.config.supervisor]}"))
+        if prove is not None:
+            with operation.step("prove", worker=worker_id):
+                prove(config, worker_id)
         with operation.step("configure"):
             configfile.change_config(path, lambda text: edits.add_worker(text, whole)[0])
 
@@ -132,8 +150,10 @@ def wait_until_serving(
             _refuse_hopeless(node, worker.id, attempts, say)
             looked = time.monotonic()
         if now - begun > timeout_s:
+            _tell_log(node, worker.id, say)
             raise OperationError(
-                f"after {timeout_s:g} s {said}; its log is on {node.name}: {node.prefix}/log"
+                f"after {timeout_s:g} s {said}; its log is on {node.name}: {node.prefix}/log; whether its"
+                f" gateways are reached from there: clusterctl node run {node.name} doctor"
             )
         time.sleep(_LOOK_S)
 
@@ -147,7 +167,12 @@ def _refuse_hopeless(node: Node, worker_id: str, attempts: node_workers.Attempts
     if found is not None:
         for line in found.last_log:
             say(f"  {line}")
-        raise OperationError(
-            f"{worker_id} does not come up on {node.name}: {found.last_error}; to undo it:"
-            f" clusterctl remove-worker {worker_id}"
-        )
+        raise OperationError(f"{worker_id} does not come up on {node.name}: {found.last_error}")
+
+
+def _tell_log(node: Node, worker_id: str, say: Say) -> None:
+    """The end of it, if the machine answers."""
+    with contextlib.suppress(HostUnreachableError, RunnerTimeoutError, OperationError):
+        words = ["logs", worker_id, "--lines", str(_LOG_LINES)]
+        for line in node.clusterctl(installed_version(node), words).out.splitlines():
+            say(f"  {line}")

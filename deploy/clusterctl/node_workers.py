@@ -12,18 +12,14 @@ import msgspec
 import tomlkit
 
 from clusterctl.journal import Operation
-from clusterctl.model_sizes import ENGINES
 from clusterctl.nodes import FOLLOW_S, Node, installed_version
 from clusterctl.operations import OperationError, RefusedError, RolledBackError
-from clusterctl.options import Exit
 from clusterctl.runner import Ended, RunnerTimeoutError
 from clusterctl.ssh import HostUnreachableError
 from clusterctl.wire_keys import public_key
-from protocol.addresses import LOCAL, AddressError, Home, is_loopback, is_tcp, tcp_host
+from protocol.addresses import LOCAL, AddressError, Home, is_tcp, tcp_host
 from protocol.config import ClusterConfig, GatewayConfig, WorkerConfig
 from protocol.keyfiles import KeyFileError
-from protocol.models import is_hub_id
-from protocol.reachability import Reach
 from protocol.states import WorkerState
 from protocol.wire_keys import allow, is_key
 
@@ -31,19 +27,7 @@ _HEAD = "# Written by clusterctl of the machine that operates this cluster; chan
 _EVERYWHERE = ("0.0.0.0", "[::]", "*")  # noqa: S104 (refused)
 _LOOK_S = 0.5
 _GRACE_S = 60.0
-_KNOWS_NO_FIT = 2
-"""The exit code of an older version there."""
 _PUT = 'umask 077; cat >"$1.new" && mv "$1.new" "$1"'
-_DIAL = """
-import errno, socket, sys
-try:
-    socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5).close()
-except TimeoutError:
-    sys.exit("ETIMEDOUT")
-except OSError as error:
-    sys.exit(errno.errorcode.get(error.errno, str(error)))
-"""
-"""Names are the same on all systems, numbers are not."""
 UNDOING_FAULTS = (
     HostUnreachableError,
     RunnerTimeoutError,
@@ -76,10 +60,11 @@ class _Witnesses(msgspec.Struct, frozen=True):
 def refuse_unreachable(config: ClusterConfig) -> None:
     """Raises `RefusedError` unless workers of another machine could reach each gateway."""
     for gateway in config.all_gateways:
-        _dialled(gateway)
+        dialled(gateway)
 
 
-def _dialled(gateway: GatewayConfig) -> str:
+def dialled(gateway: GatewayConfig) -> str:
+    """Where workers of other machines reach it. Raises `RefusedError`."""
     tcp = [listen for listen in gateway.listen if is_tcp(listen)]
     if not tcp:
         raise RefusedError(
@@ -115,7 +100,7 @@ def node_config(config: ClusterConfig, node: str) -> str:
 
 def _gateway(gateway: GatewayConfig) -> dict[str, Any]:
     """Without what clients see of it."""
-    entry = {"id": gateway.id, "http": "127.0.0.1:0", "node": "elsewhere", "listen": [_dialled(gateway)]}
+    entry = {"id": gateway.id, "http": "127.0.0.1:0", "node": "elsewhere", "listen": [dialled(gateway)]}
     return entry | ({"insecure_tcp": True} if gateway.insecure_tcp else {})
 
 
@@ -132,21 +117,6 @@ def follow(node: Node, version: str, config: ClusterConfig) -> None:
     _must(node, node.runner.run(["/bin/sh", "-c", _PUT, "sh", str(node.config_file)], stdin=text), "its file")
     command = "up" if config.workers_on(node.name) else "down"
     _must(node, node.clusterctl(version, [command], FOLLOW_S), f"clusterctl {command}")
-
-
-def refuse_unfit(
-    node: Node, version: str, config: ClusterConfig, worker_id: str, *, force_memory: bool = False
-) -> list[str]:
-    """What the machine says of its memory. Raises `RefusedError` where the worker could not run.
-
-    `force_memory`: whether or not it fits, which is not asked then.
-    """
-    worker = config.worker_named(worker_id)
-    _refuse_no_model(node, worker)
-    arithmetic = [] if force_memory else _refuse_no_room(node, version, worker)
-    for gateway in config.all_gateways:
-        _refuse_no_way(node, version, _dialled(gateway))
-    return arithmetic
 
 
 def place(
@@ -191,13 +161,16 @@ def undone_on_failure(
             raise
         if not isinstance(error, Exception):
             raise
-        raise RolledBackError(f"{error}; what was begun on {node.name} is undone") from error
+        raise RolledBackError(
+            f"{error}; what was begun on {node.name} is undone: once that is put right, do the same again"
+        ) from error
 
 
 def withdraw(home: Home, node: Node, version: str, config: ClusterConfig, worker_id: str) -> None:
     """Have nothing of a worker there, whether or not it was placed. Raises what is in `UNDOING_FAULTS`."""
     with contextlib.ExitStack() as each:  # all of it, whatever comes of the others
-        each.callback(allow, home, worker_id, None)
+        if all(worker.id != worker_id or worker.node == node.name for worker in config.workers):
+            each.callback(allow, home, worker_id, None)  # else another machine's worker has the id now
         each.callback(forget_key, node, worker_id)
         follow(node, version, without(config, worker_id))
 
@@ -278,55 +251,6 @@ def _issue_key(home: Home, node: Node, version: str, config: ClusterConfig, work
 
 def _secret_of(node: Node, worker_id: str) -> PurePosixPath:
     return node.prefix / "etc" / "keys" / "wire" / f"{worker_id}.key"
-
-
-def _refuse_no_model(node: Node, worker: WorkerConfig) -> None:
-    """Raises `RefusedError`."""
-    pulled = worker.engine in ENGINES and is_hub_id(worker.model)
-    folder = str(node.prefix / "models" / worker.model) if pulled else worker.model
-    if folder.startswith("/") and node.runner.run(["test", "-d", folder]).code != 0:
-        raise RefusedError(
-            f"there is no folder {folder} on {node.name}; copy the model there: clusterctl model push"
-            f" {worker.model} {node.name}"
-        )
-
-
-def _refuse_no_room(node: Node, version: str, worker: WorkerConfig) -> list[str]:
-    """Asks the machine's own clusterctl, which knows its memory and its workers. Raises `RefusedError`."""
-    if worker.engine not in ENGINES:
-        return []
-    words = ["--model", worker.model, "--engine", worker.engine, "--max-num-seqs", str(worker.slots)]
-    words += ["--prefix-cache-mb", str(worker.prefix_cache_mb)]
-    for option, value in (("--max-model-len", worker.max_model_len), ("--kv-tokens", worker.kv_tokens)):
-        words += [] if value is None else [option, str(value)]
-    if node.runner.run(["test", "-f", str(node.config_file)]).code == 0:
-        words += ["--config", str(node.config_file)]
-    ended = node.clusterctl(version, ["model", "fit", *words])
-    if ended.code == Exit.REFUSED and ended.out:
-        raise RefusedError(
-            f"{worker.id} does not fit into the memory of {node.name} (--force-memory goes on):\n"
-            f"{ended.out.strip()}"
-        )
-    if ended.code not in (Exit.DONE, _KNOWS_NO_FIT):
-        raise RefusedError(
-            f"whether {worker.id} fits into the memory of {node.name} is not known (--force-memory goes on):"
-            f" {ended.words}"
-        )
-    return ended.out.splitlines()
-
-
-def _refuse_no_way(node: Node, version: str, listen: str) -> None:
-    """What a program that came by ssh reaches says little on a Mac: it may more than a service."""
-    host, port = tcp_host(listen).strip("[]"), listen.rpartition(":")[2]
-    if is_loopback(host) and not is_loopback(node.config.host):
-        raise RefusedError(
-            f"{listen} of the gateway is an address of {node.name} itself there; write another"
-        )
-    python = str(node.prefix / "versions" / version / "bin" / "python")
-    ended = node.runner.run([python, "-I", "-c", _DIAL, host, port])
-    if ended.code != 0:
-        why = Reach(node.name, listen, ended.words).words
-        raise RefusedError(f"{node.name} does not reach {listen}: {ended.words}; {why}")
 
 
 def _must(node: Node, ended: Ended, what: str) -> Ended:

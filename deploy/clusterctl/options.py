@@ -69,16 +69,16 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
             full = isinstance(error, OSError) and error.errno in _FULL
             output.say(f"failed: {_words(error)}{'; make room on the disk' if full else ''}")
             sys.exit(Exit.FAILED)
-        except KeyboardInterrupt:
-            output.say("interrupted")
+        except KeyboardInterrupt as error:
+            output.say(_words(error, "interrupted"))
             sys.exit(Exit.INTERRUPTED)
 
     return wrapper
 
 
-def _words(error: Exception) -> str:
+def _words(error: BaseException, said: str = "") -> str:
     """What it says, and what was noted on its way here."""
-    return "; ".join([str(error), *getattr(error, "__notes__", ())])
+    return "; ".join([said or str(error), *getattr(error, "__notes__", ())])
 
 
 @contextlib.contextmanager

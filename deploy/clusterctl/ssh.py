@@ -186,7 +186,14 @@ def run_ssh(target: Target, options: Sequence[str], remote: str, stdin: bytes, l
     with tempfile.NamedTemporaryFile(prefix="studiofleet-ssh-") as log:
         command = ["ssh", "-E", log.name, *options, *target.arguments(), "--", target.login, remote]
         try:
-            ended = subprocess.run(command, input=stdin, capture_output=True, timeout=limit_s, check=False)
+            ended = subprocess.run(
+                command,
+                input=stdin,
+                capture_output=True,
+                timeout=limit_s,
+                check=False,
+                start_new_session=True,  # Ctrl-C is for us: what is shared by what undoes it would end, too
+            )
         except FileNotFoundError as error:
             raise HostUnreachableError("there is no `ssh` on this machine; install OpenSSH") from error
         except subprocess.TimeoutExpired as error:

@@ -116,7 +116,7 @@ def upgrade(
             if entry.subject["version"] == target.version and entry.subject["node"] in names
         }
         if not dry_run:
-            recover(home, path, output.say, list(left.values()))
+            recover(home, path, output.say, names, but=list(left.values()))
         upgrading = Upgrading(home, path, output.say, timeout)
         found = _on_all(home, path, names, upgrading.look)
         stations = in_order((s for s in found.values() if isinstance(s, Station)), given["canary"], left)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from clusterctl import (
 from clusterctl.commands import complete_ids
 from clusterctl.model_store import found_folder
 from clusterctl.options import (
+    Exit,
     config_option,
     going_on,
     json_option,
@@ -51,9 +53,10 @@ from protocol.models import is_hub_id
         failed="with --wait: it never serves",
         refused="the id has another worker, there is no such model, it does not fit, or a value is wrong",
         also=[
-            "4 it could not be started on its node, and that is undone",
+            "4 it could not be started on its node, or with --wait: it never serves there; that is undone",
             "6 the node cannot be reached",
-            "130 interrupted: the worker goes on starting",
+            "130 interrupted: the worker goes on starting; on a node, you are asked, and without a terminal"
+            " it is undone",
         ],
     ),
 )
@@ -110,26 +113,40 @@ def add_worker(
         return
     if wait:
         operations.refuse_when_down(home, path)
-    recover(home, path, output.say)
+    recover(home, path, output.say, [entry.get("node", LOCAL)])
+    proof = _Proof(home, timeout)
     if entry.get("node", LOCAL) == LOCAL:
         changed, worker_id, following = _add_here(home, path, entry, start=not no_start)
     elif no_start:
         raise click.UsageError("a worker of another machine is started there: leave out --no-start")
     else:
-        changed, worker_id = node_placing.add(home, path, entry, output.say, force_memory=forced)
-        following = f"is starting on {entry['node']}"
+        changed, worker_id = node_placing.add(
+            home, path, entry, output.say, force_memory=forced, prove=proof if wait else None
+        )
+        following = f"{'is serving' if proof.served else 'is starting'} on {entry['node']}"
     config = read_config(path)
     if changed:
         click.echo(f"{worker_id} is added ({config.worker_named(worker_id).name}); it {following}")
     else:
         click.echo(f"unchanged: {worker_id} is there already")
     if wait:
-        with going_on(f"{worker_id} goes on starting; to undo it: clusterctl remove-worker {worker_id}"):
-            begun = time.monotonic()
-            node_placing.wait_until_serving(home, config, worker_id, timeout, output.say)
-            output.say(adding.step("ready", f"{worker_id} serves after {time.monotonic() - begun:.0f} s"))
-            click.echo(draining.first_token(home, config, worker_id))
+        _wait_unless_proven(home, config, worker_id, proof)
         _invite(home, config, worker_id)
+
+
+def _wait_unless_proven(home: Home, config: ClusterConfig, worker_id: str, proof: _Proof) -> None:
+    if proof.kept:
+        sys.exit(Exit.INTERRUPTED)
+    if not proof.served:
+        with going_on(f"{worker_id} goes on starting; to undo it: clusterctl remove-worker {worker_id}"):
+            _wait_for_a_token(home, config, worker_id, proof.timeout_s)
+
+
+def _wait_for_a_token(home: Home, config: ClusterConfig, worker_id: str, timeout_s: float) -> None:
+    begun = time.monotonic()
+    node_placing.wait_until_serving(home, config, worker_id, timeout_s, output.say)
+    output.say(adding.step("ready", f"{worker_id} serves after {time.monotonic() - begun:.0f} s"))
+    click.echo(draining.first_token(home, config, worker_id))
 
 
 def _invite(home: Home, config: ClusterConfig, worker_id: str) -> None:
@@ -139,6 +156,38 @@ def _invite(home: Home, config: ClusterConfig, worker_id: str) -> None:
         needs_key = read_api_keys(home) is not None
         for line in adding.invitation(url, config.worker_named(worker_id).name, needs_key=needs_key):
             output.say(line)
+
+
+class _Proof:
+    """Waits until a worker of another machine serves; whoever interrupts that says what becomes of it."""
+
+    def __init__(self, home: Home, timeout_s: float) -> None:
+        self._home = home
+        self.timeout_s = timeout_s
+        self.served = False
+        self.kept = False
+        """It was interrupted, and goes on starting."""
+
+    def __call__(self, config: ClusterConfig, worker_id: str) -> None:
+        """Raises `OperationError` when it never serves, and `KeyboardInterrupt` when it shall be undone."""
+        try:
+            _wait_for_a_token(self._home, config, worker_id, self.timeout_s)
+            self.served = True
+        except KeyboardInterrupt:
+            self.kept = _is_kept(worker_id)
+            if not self.kept:
+                output.say(f"{worker_id}: what was begun is being undone")
+                raise
+
+
+def _is_kept(worker_id: str) -> bool:
+    """Nobody can be asked where there is no terminal."""
+    if not sys.stdin.isatty():
+        return False
+    try:
+        return click.confirm(f"{worker_id} is still starting. Keep it? Else it is undone", err=True)
+    except click.Abort:
+        return False
 
 
 def _add_here(home: Home, path: Path, entry: dict[str, Any], *, start: bool) -> tuple[bool, str, str]:
@@ -238,7 +287,7 @@ def remove_worker(worker_id: str, dry_run: bool, config_file: Path | None) -> No
     if dry_run:
         _preview_removal(path, worker_id)
         return
-    recover(home, path, output.say)
+    recover(home, path, output.say, _nodes_of(home, read_config(path), worker_id))
     config = read_config(path)
     known = next((worker for worker in config.workers if worker.id == worker_id), None)
     if known is not None and known.node != LOCAL:
@@ -267,6 +316,14 @@ def _preview_removal(path: Path, worker_id: str) -> None:
         click.echo(f"unchanged: there is no worker {worker_id}")
     else:
         click.echo(edits.difference(text, edits.remove_worker(text, worker_id), path.name), nl=False)
+
+
+def _nodes_of(home: Home, config: ClusterConfig, worker_id: str) -> set[str]:
+    """Where it is configured, and where a command that was cut off was adding or removing it."""
+    interrupted = [entry.subject for entry in journal.interrupted(home)]
+    return {worker.node for worker in config.workers if worker.id == worker_id} | {
+        subject["node"] for subject in interrupted if subject.get("worker") == worker_id
+    }
 
 
 @click.command("list", epilog=taught("clusterctl list", "clusterctl list --json", refused="no configuration"))

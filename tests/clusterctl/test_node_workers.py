@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import msgspec
 import pytest
 
 from clusterctl import journal, node_placing, node_workers, recovery
@@ -127,6 +128,15 @@ def test_recovery_goes_on_when_a_file_of_keys_is_damaged(home: Home, monkeypatch
     recovery.recover(home, home.config, said.append)
     assert said[1].endswith("; it is undone")
     assert journal.interrupted(home) == []
+
+
+def test_a_key_that_another_machines_worker_has_got_meanwhile_is_not_revoked(home: Home):
+    moved = msgspec.structs.replace(CONFIG.workers[0], node="studio-3")
+    config = msgspec.structs.replace(CONFIG, workers=(moved,))
+    node: Any = FakeNode()
+    node_workers.withdraw(home, node, "1.0", config, "far-1")
+    assert node.runner.calls == ["/bin/sh", "down", "rm"]
+    assert read_allowed(home).keys == {"far-1": KEY}
 
 
 class Clock:

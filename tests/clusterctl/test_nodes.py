@@ -61,6 +61,17 @@ def test_the_facts_of_a_machine_are_read():
     assert mac.python_for("3.11") is None
 
 
+def test_what_a_machine_does_not_tell_is_unknown_and_no_reason_to_refuse_it():
+    mac = read_facts(MAC.replace("memory=274877906944\n", "").replace("free_kb=943718400", "free_kb=n/a"))
+    assert mac.words == "Apple M3 Ultra, memory unknown, macOS 26.5.1 (25F80) arm64"
+    assert (mac.memory_gib, mac.free_gib) == (None, None)
+    assert refusal(mac, "/opt/x", "3.13") == ""
+    assert [caution.partition(";")[0] for caution in mac.cautions] == [
+        "it does not tell how much room its disk has",
+        "it does not tell how much memory it has",
+    ]
+
+
 @pytest.mark.parametrize("text", ["", "This account is not available.\n", MAC.replace("end=yes\n", "")])
 def test_an_answer_that_is_no_answer_is_told(text: str):
     with pytest.raises(FactsError, match="does not answer as a machine does"):

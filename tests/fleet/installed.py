@@ -20,7 +20,10 @@ VERSION = "0.0.0-checkout"
 ROOT = Path(__file__).parents[2]
 _PYTHON = """#!/bin/sh
 for word in "$@"; do
-    while [ "$word" = "$(cat {prefix}/hold 2>/dev/null)" ]; do touch {prefix}/holding; sleep 0.05; done
+    while [ -e {prefix}/hold ] && [ "$word" = "$(cat {prefix}/hold)" ]; do
+        touch {prefix}/holding
+        sleep 0.05
+    done
 done
 export PYTHONPATH={root}:{root}/deploy OPENBLAS_NUM_THREADS=1
 {more}exec {python} "$@"

@@ -33,7 +33,21 @@ PermitRootLogin yes
 MaxStartups 100
 MaxSessions 100
 LogLevel VERBOSE
+ForceCommand {folder}/door
 """
+_DOOR = """\
+#!/bin/sh
+if [ -e {folder}/fault ] && printf '%s' "$SSH_ORIGINAL_COMMAND" | grep -qF "$(cat {folder}/fault)"; then
+    [ -e {folder}/lasts ] || mv {folder}/fault {folder}/befallen
+    . {folder}/instead
+    exit
+fi
+exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"
+"""
+"""By which each command comes in: what is in the file `instead` is done for one with the words in `fault`."""
+COMMAND = '/bin/sh -c "$SSH_ORIGINAL_COMMAND"'
+CUT = "kill -9 $PPID"
+"""In a fault: the connection is lost."""
 _START_S = 20.0
 
 
@@ -54,6 +68,27 @@ class Machine:
     def host_key(self) -> str:
         """Its public half: kind and key."""
         return " ".join((self.folder / "host_key.pub").read_text().split()[:2])
+
+    def befall(self, words: str, instead: str, *, lasts: bool = False) -> None:
+        """The next command with those words there fails: these lines of sh run instead of it.
+
+        `lasts`: each one, until `heal`.
+        """
+        self.heal()
+        (self.folder / "instead").write_text(instead)
+        if lasts:
+            (self.folder / "lasts").touch()
+        (self.folder / "fault").write_text(words)
+
+    def heal(self) -> bool:
+        """Without faults from now on; whether one has befallen it."""
+        for name in ("fault", "lasts"):
+            (self.folder / name).unlink(missing_ok=True)
+        try:
+            (self.folder / "befallen").unlink()
+        except FileNotFoundError:
+            return False
+        return True
 
     @property
     def log(self) -> str:
@@ -89,6 +124,8 @@ def sshd(folder: Path, port: int | None = None) -> Iterator[int]:
     port = port or free_port()
     config = folder / "sshd_config"
     config.write_text(_CONFIG.format(port=port, folder=folder))
+    (folder / "door").write_text(_DOOR.format(folder=folder))
+    (folder / "door").chmod(0o755)
     with (folder / "sshd.log").open("ab") as log:
         process = subprocess.Popen(
             [SSHD, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log

@@ -104,6 +104,8 @@ def test_a_removal_that_was_killed_is_finished_by_the_next_command(
     cut_off(operator, studio, "up", "remove-worker", "far-2")
     assert "far-2" in operator.home.config.read_text()
     said = operator.run("add-worker", *FAKE, "--id", "near-1")
+    assert "interrupted" not in said  # it is of no concern to this machine
+    said = operator.run("remove-worker", "far-2", limit_s=240)
     assert "remove-worker (worker far-2, node studio-2) of " in said
     assert "; it is finished now" in said
     assert "far-2" not in operator.home.config.read_text()

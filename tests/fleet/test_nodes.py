@@ -136,7 +136,7 @@ def test_a_machine_joins_serves_and_leaves_nothing_behind(
         said = operator.run(*add_worker, limit_s=240)
     assert "node      studio-1 (127.0.0.1), Studiofleet 0." in said
     assert "gateways  gw-1: reached from there\nkey       made there, and allowed here\nservice   " in said
-    assert "qwen3-8b-4bit-1 is added (fake-model); it is starting on studio-1" in said
+    assert "qwen3-8b-4bit-1 is added (fake-model); it is serving on studio-1" in said
     assert operator.answers()
     assert operator.worker(WORKER)["node"] == "studio-1"
     assert f"unchanged: {WORKER}" in operator.run(*add_worker)

@@ -46,10 +46,11 @@ class Operator:
         assert result.returncode == code, f"{result.returncode}: {result.stdout}\n{self.logs()}"
         return result.stdout
 
-    def begin(self, *arguments: str) -> subprocess.Popen[str]:
+    def begin(self, *arguments: str, stdin: int | None = None) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [*CLUSTERCTL, *arguments],
             env=self.environ,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
