@@ -26,7 +26,7 @@ pytestmark = [
 SEED = int(os.environ.get("STUDIOFLEET_SCHEMA_SEED", "0")) or random.randrange(1, 2**31)
 SECONDS = int(os.environ.get("STUDIOFLEET_SCHEMA_SECONDS", "20"))
 """Of each of the two phases."""
-MODELS = {"embeddings": "vectors", "rerank": "ranks", "score": "ranks"}
+MODELS = {"embeddings": "vectors", "embed": "vectors", "rerank": "ranks", "score": "ranks"}
 """Those that can do what a path is for."""
 CHECKS = (
     "not_a_server_error",
