@@ -45,6 +45,18 @@ rmdir "$1" 2>/dev/null || true
 """
 """The file that says whose the folder is goes last, so that what was cut off can be done again."""
 
+_PRUNE = r"""
+set -e
+versions=$1/versions
+shift
+running=$(ps -axww -o command=)
+for version; do
+    case $running in *"$versions/$version/"*) continue ;; esac
+    rm -rf "${versions:?}/$version"
+    echo "$version"
+done
+"""
+
 
 def target_of(node: NodeConfig) -> Target:
     """Where to log in."""
@@ -97,6 +109,13 @@ class Node:
         ended = self.runner.run([python, "-I", "-c", _USE, str(self.prefix), version])
         if ended.code != 0:
             raise OperationError(f"{self.name}: {version} cannot be used: {ended.words}")
+
+    def prune(self, versions: Sequence[str]) -> list[str]:
+        """Remove those that no process there runs from; which they were. Raises `OperationError`."""
+        ended = self.runner.script(_PRUNE, str(self.prefix), *versions)
+        if ended.code != 0:
+            raise OperationError(f"{self.name}: older versions cannot be removed: {ended.words}")
+        return ended.out.split()
 
     def clusterctl(self, version: str, arguments: Sequence[str], limit_s: float = 120.0) -> Ended:
         """Run the machine's own clusterctl, of an installed version."""

@@ -85,6 +85,7 @@ class _Fault:
     show_default=True,
     help="Seconds for a worker to finish what it has, and again to serve.",
 )
+@click.option("--keep-versions", is_flag=True, help="Leave older versions there than the one before.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @json_option
 @config_option
@@ -102,6 +103,7 @@ def upgrade(
     The version is installed on all of them first. Then, one node after another and one worker after another:
     it finishes what it has, starts anew, and has to generate a token. A node where that fails is brought
     back to its old version, and no further one is tried; those before it keep the new one.
+    Of older versions, a node keeps the one before.
     """
     home, path = places(config_file)
     config = read_config(path)
@@ -117,7 +119,7 @@ def upgrade(
         }
         if not dry_run:
             recover(home, path, output.say, names, but=list(left.values()))
-        upgrading = Upgrading(home, path, output.say, timeout)
+        upgrading = Upgrading(home, path, output.say, timeout, keep_versions=given["keep_versions"])
         found = _on_all(home, path, names, upgrading.look)
         stations = in_order((s for s in found.values() if isinstance(s, Station)), given["canary"], left)
         plan = {

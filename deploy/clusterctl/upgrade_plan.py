@@ -104,6 +104,12 @@ def actions_to(version: str, station: Station, touched: Iterable[str] = ()) -> l
     return actions if stale else [*actions, *switches]
 
 
+def superfluous(station: Station, was: str) -> list[str]:
+    """The versions that go after an upgrade: all but the one that is used, the one before, and what runs."""
+    kept = {station.current, was, *(worker.version for worker in station.workers)}
+    return [version for version in station.versions if version not in kept]
+
+
 def _is_stale(worker: Running, version: str, *, known: bool) -> bool:
     return known if worker.version is None else worker.version != version
 

@@ -18,7 +18,7 @@ from clusterctl.operations import OperationError, RefusedError, Say
 from clusterctl.runner import RunnerTimeoutError
 from clusterctl.ssh import HostUnreachableError
 from clusterctl.upgrade_gate import Gate
-from clusterctl.upgrade_plan import Action, Running, Station, Verb, actions_to
+from clusterctl.upgrade_plan import Action, Running, Station, Verb, actions_to, superfluous
 from protocol.addresses import Home
 from protocol.configfile import read_config
 from protocol.locks import LockHeldError
@@ -55,12 +55,21 @@ class Result:
 class Upgrading:
     """One `clusterctl upgrade`, or the end of one that was interrupted."""
 
-    def __init__(self, home: Home, path: Path, say: Say, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        home: Home,
+        path: Path,
+        say: Say,
+        timeout_s: float = TIMEOUT_S,
+        *,
+        keep_versions: bool = False,
+    ) -> None:
         self._home = home
         self._path = path
         self._say = say
         self._timeout_s = timeout_s
         """A worker has so long to finish what it has, and again to serve."""
+        self._keep_versions = keep_versions
         self._gate = Gate(home, path, say, timeout_s)
 
     def look(self, node: Node) -> Station:
@@ -127,12 +136,14 @@ class Upgrading:
     def _change(self, node: Node, version: str, operation: Operation) -> Result:
         try:
             self._bring_to(version, node, operation)
-            return Result(node.name, Outcome.DONE)
         except FAULTS as fault:
             error, was = str(fault), operation.entry.subject["was"]
         except BaseException:
             operation.leave_open()
             raise
+        else:
+            self._prune(node, operation.entry.subject["was"])
+            return Result(node.name, Outcome.DONE)
         self._say(f"{node.name}: failed: {error}; it is brought back to {was}")
         try:
             self.roll_back(node, operation)
@@ -145,6 +156,17 @@ class Upgrading:
             raise
         operation.outcome = Outcome.ROLLED_BACK
         return Result(node.name, Outcome.ROLLED_BACK, error)
+
+    def _prune(self, node: Node, was: str) -> None:
+        """What cannot be removed is no failure of the upgrade; the next one tries again."""
+        try:
+            old = [] if self._keep_versions else superfluous(self.look(node), was)
+            removed = node.prune(old) if old else []
+        except FAULTS as error:
+            self._say(f"{node.name}: {error}")
+            return
+        if removed:
+            self._say(f"{node.name}: removed what is not used any more: {', '.join(removed)}")
 
     def roll_back(self, node: Node, operation: Operation) -> None:
         """Have the node, which nobody else changes, as it was. Raises what `FAULTS` has."""

@@ -6,7 +6,7 @@ import pytest
 
 from clusterctl.options import Exit
 from clusterctl.upgrade_commands import exit_code
-from clusterctl.upgrade_plan import Running, Station, Verb, actions_to, in_order
+from clusterctl.upgrade_plan import Running, Station, Verb, actions_to, in_order, superfluous
 from clusterctl.upgrading import Outcome, Result
 
 OLD, NEW = "1-old", "1-new"
@@ -45,6 +45,12 @@ NEW_A, NEW_B = Running("a", NEW), Running("b", NEW)
 def test_what_is_done_follows_from_what_is_there(station: Station, touched: str, expected: str):
     actions = actions_to(NEW, station, touched.split())
     assert ", ".join(f"{action.verb} {action.id}".strip() for action in actions) == expected
+
+
+def test_the_version_before_stays_and_so_does_what_still_runs():
+    versions = ("0-first", "0-second", OLD, NEW)
+    station = Station("studio-2", NEW, versions, (NEW_A, Running("b", "0-second"), Running("c", None)))
+    assert superfluous(station, was=OLD) == ["0-first"]
 
 
 @pytest.mark.parametrize("at_once", [False, True])

@@ -128,6 +128,12 @@ def test_two_machines_get_another_version_and_no_request_is_lost(
     assert versions(operator) == dict.fromkeys(NODES, new)
     assert [used(studio) for studio in studios] == [new, new]
     pids = operator.pids()
+    for studio in studios:
+        assert f"{studio.name}: removed what is not used any more: " in said
+        left = {path.name for path in (prefix_of(studio) / "versions").iterdir()}
+        assert left == {OLD, new}
+        put_version(studio, LATER)
+        put_version(studio, BAD, code=ENDS_AT_ONCE)
     assert operator.run(*words) == f"unchanged: all have {new}\n"
     assert operator.pids() == pids
 
@@ -153,7 +159,7 @@ def test_one_that_was_killed_is_undone_by_another_command_and_finished_by_the_sa
     operator: Operator, studios: list[Machine]
 ):
     before, was = versions(operator), used(studios[0])
-    upgrade = ("upgrade", "studio-2", "--version", LATER)
+    upgrade = ("upgrade", "studio-2", "--version", LATER, "--keep-versions")
     with held_up(operator, "w-1"):
         cut_off(operator, *upgrade, step="drain", draining="w-1")
         assert "was interrupted in the step 'drain'; to go on: clusterctl upgrade" in operator.run("plan")
