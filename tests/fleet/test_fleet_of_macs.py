@@ -9,11 +9,7 @@ import importlib.util
 import json
 import os
 import signal
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -22,11 +18,9 @@ import pytest
 from clusterctl.wheelhouse import read_wheelhouse
 from protocol.addresses import models_folder
 from tests.faults.aftermath import total
-from tests.fleet.installed import prefix_of
-from tests.fleet.mac import AS_A_MAC, Mac, a_mac
-from tests.fleet.sshd import Machine, free_port, machine, needs_sshd
+from tests.fleet.sshd import free_port, needs_sshd
+from tests.fleet.studios import Studio, maker_of_wheels, some_studios
 from tests.fleet.watching import processes_of
-from tests.fleet.wheels import make_light_wheelhouse
 from tests.integration.cluster import chat, wait_for
 from tests.integration.load import Load
 from tests.integration.operating import Operator, operating
@@ -46,74 +40,17 @@ LIMIT_S = 600.0
 QUESTION = "What is the capital of France?"
 ASK = chat(QUESTION, model="smollm2-135m", temperature=0, max_tokens=16)
 ENDS_AT_ONCE = 'import os, sys; "worker" in sys.orig_argv and os._exit(9)'
-IS_A_MAC = "import sys; 'clusterctl.cli' in sys.orig_argv and exec(open({0!r}).read())"
-OF_THE_PREFIX = """
-import os, sys
-from pathlib import Path
-mac = (Path(sys.prefix).parents[2] / "mac").resolve()
-os.environ["PATH"] = f"{mac}:{os.environ['PATH']}"
-"""
-
-
-@dataclass(frozen=True)
-class Studio:
-    """A Mac that can be reached."""
-
-    machine: Machine
-    mac: Mac
-
-    @property
-    def name(self) -> str:
-        return self.machine.name
-
-    @property
-    def prefix(self) -> Path:
-        return prefix_of(self.machine)
-
-    def add_words(self, wheels: Path) -> list[str]:
-        key = str(self.machine.folder / "host_key.pub")
-        told = subprocess.run(["ssh-keygen", "-lf", key], capture_output=True, text=True, check=True).stdout
-        words = {
-            "--name": self.name,
-            "--port": self.machine.port,
-            "--identity": self.machine.identity,
-            "--prefix": self.prefix,
-            "--wheelhouse": wheels,
-            "--fingerprint": told.split()[1],
-            "--supervisor": "launchd",
-        }
-        return ["node", "add", "127.0.0.1", *(str(word) for pair in words.items() for word in pair)]
-
-    def of_root(self) -> list[str]:
-        """The files that only root could have put there."""
-        helper = self.mac.helper
-        folders = (helper.daemons, helper.helpers, helper.sudoers_folder)
-        return [path.name for folder in folders for path in Path(folder).glob("*")]
 
 
 @pytest.fixture(scope="module")
 def studios() -> Iterator[list[Studio]]:
-    with tempfile.TemporaryDirectory(prefix="fleet-") as folder, ExitStack() as stack:
-        found = []
-        for name in NAMES:
-            it = stack.enter_context(machine(name, Path(folder) / name))
-            mac = stack.enter_context(a_mac())
-            (it.folder / "mac").symlink_to(mac.folder)
-            found.append(Studio(it, mac))
+    with some_studios(NAMES) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Makes the wheels of a version, of which each process runs a line of Python at its start."""
-    folder = tmp_path_factory.mktemp("wheels")
-    (folder / "as_a_mac.py").write_text(OF_THE_PREFIX + AS_A_MAC)
-    is_a_mac = IS_A_MAC.format(str(folder / "as_a_mac.py"))
-
-    def make(line: str) -> Path:
-        return make_light_wheelhouse(folder / str(len(list(folder.iterdir()))), is_a_mac, line)
-
-    return make
+    return maker_of_wheels(tmp_path_factory.mktemp("wheels"))
 
 
 @pytest.fixture(scope="module")

@@ -288,11 +288,12 @@ def test_logs_follow_a_request_through_gateway_and_worker_and_over_rotation(oper
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.timeout(200)
 def test_the_commands_in_the_documentation_work(operator, tmp_path):
+    """All but the first block, of three Macs, which tests/fleet/test_operations_page.py types."""
     operator.init("smol-1")
     operator.run("up", "--wait")
     text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    block = "".join(blocks).replace("~/.studiofleet", str(operator.home.path))
+    block = "".join(blocks[1:]).replace("~/.studiofleet", str(operator.home.path))
     block = block.replace("http://127.0.0.1:8000", operator.url())
     block = block.replace("/Volumes/spare", str(tmp_path))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
