@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gateway.body import Headers, header
+from gateway.body import Headers
 from gateway.dialects.base import Asked
 from gateway.lives import Event, Life
 from protocol import spans
@@ -93,11 +93,17 @@ class Traces:
 
     def begin(self, headers: Headers, request_id: str, now: float) -> Trace | None:
         """It goes on from the client's, or is new. None where it is not sampled."""
-        parent = spans.read(header(headers, spans.TRACEPARENT.encode()))
+        parent = _read(headers)
         place = spans.begun(self._ratio) if parent is None else parent.beneath()
         if not place.sampled:
             return None
         return Trace(self._collector, place, "" if parent is None else parent.span_id, request_id, now)
+
+
+def _read(headers: Headers) -> Place | None:
+    """Where the client's trace stands; one that names two does not say where, and begins anew."""
+    given = {value for name, value in headers if name == spans.TRACEPARENT.encode()}
+    return spans.read(given.pop().decode("latin-1")) if len(given) == 1 else None
 
 
 def made(trace: Trace, model: str, error: str, now: float) -> Iterator[Span]:

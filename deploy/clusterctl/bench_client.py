@@ -23,6 +23,9 @@ Connect = Callable[[float], http.client.HTTPConnection]
 
 _WORDS = ("river", "stone", "cloud", "lamp", "seven", "green", "paper", "north", "window", "bridge", "salt")
 _DONE = b"[DONE]"
+_NOBODY = ConnectionRefusedError.__name__
+_GIVEN_UP_AFTER = 20
+"""So many requests that find nobody end a level: the gateway is gone, or away for longer."""
 GIVEN_UP = "given_up"
 """The kind of a request that its level's time did not suffice for."""
 
@@ -98,6 +101,8 @@ class Client:
         self._open: set[http.client.HTTPConnection] = set()
         self._lock = threading.Lock()
         self._over = threading.Event()
+        self._unreached = 0
+        """So many requests, one after the other, found nobody."""
         self.reasons: dict[str, str] = {}
         """What the first failure of each kind said."""
         self.answered = 0
@@ -107,7 +112,7 @@ class Client:
     def level(self, concurrency: int, requests: int, limit_s: float) -> tuple[list[Sample], bool]:
         """So many requests, so many of them at once; and whether the time or Ctrl-C cut them short."""
         self._over.clear()
-        self.answered = 0
+        self.answered = self._unreached = 0
         deadline = time.monotonic() + limit_s
         samples: list[Sample] = []
         tickets = iter(range(requests))
@@ -163,6 +168,9 @@ class Client:
             with self._lock:
                 samples.append(sample)
                 self.answered = len(samples)
+                self._unreached = self._unreached + 1 if sample.error == _NOBODY else 0
+                if self._unreached >= _GIVEN_UP_AFTER:
+                    self._over.set()
 
     def _end(self) -> None:
         """Whatever still runs fails at once."""

@@ -55,7 +55,7 @@ def _complete_models(context: click.Context, _parameter: click.Parameter, begun:
         "clusterctl bench --model smol",
         "clusterctl bench --model qwen3-8b --concurrency 1,8,32 --prompt-tokens 2000 --json bench.json",
         failed="no request was answered",
-        refused="no gateway runs, or the first request, which is not measured, is refused",
+        refused="no gateway, no place for the file, or the first request, which is not measured, is refused",
         also=["130 interrupted: what was measured until then is shown"],
     )
 )
@@ -116,6 +116,8 @@ def bench(config_file: Path | None, gateway_id: str | None, key_file: Path | Non
     the time between two pieces of an answer, which may hold several tokens. The admin key knows no limits;
     with an API key, its limits and its class in the queue count.
     """
+    if given["file"] not in (None, "-"):
+        _refuse_unwritable(Path(given["file"]))
     home, path = places(config_file)
     gateway_id = _gateway(home, read_config(path), gateway_id)
     key = _key(home, key_file)
@@ -135,6 +137,13 @@ def bench(config_file: Path | None, gateway_id: str | None, key_file: Path | Non
         sys.exit(Exit.INTERRUPTED)
     if not any(each.total.tokens for each in benchmark.levels):
         sys.exit(Exit.FAILED)
+
+
+def _refuse_unwritable(file: Path) -> None:
+    """Before anything is measured. What stands there stays until there are figures. Raises `RefusedError`."""
+    parent = file.absolute().parent
+    if not parent.is_dir() or not os.access(file if file.exists() else parent, os.W_OK):
+        raise RefusedError(f"{file} cannot be written; name a file in a folder that is there and yours")
 
 
 def _gateway(home: Home, config: ClusterConfig, wanted: str | None) -> str:

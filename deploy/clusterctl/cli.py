@@ -1,7 +1,7 @@
 """The commands of `clusterctl`: arguments in, exit code out.
 
 Exit codes: 0 done or unchanged, 1 failed, 2 wrong usage, 3 refused by a check, 4 rolled back, 5 partly
-done, 6 a machine cannot be reached, 130 interrupted.
+done, 6 a machine cannot be reached, 130 interrupted, 141 nobody reads the output.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
@@ -47,6 +48,8 @@ class Exit(IntEnum):
     UNREACHABLE = 6
     INTERRUPTED = 130
     """As a shell has it for whatever Ctrl-C ends."""
+    UNREAD = 141
+    """As a shell has it for what SIGPIPE ends: who read the output, like `head`, left."""
 
 
 def reported(command: Callable[P, None]) -> Callable[P, None]:
@@ -66,6 +69,8 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
             output.say(f"failed: {error}")
             sys.exit(Exit.ROLLED_BACK)
         except (*_FAILURES, OSError) as error:
+            if isinstance(error, BrokenPipeError) and _reader_left():
+                sys.exit(Exit.UNREAD)
             full = isinstance(error, OSError) and error.errno in _FULL
             output.say(f"failed: {_words(error)}{'; make room on the disk' if full else ''}")
             sys.exit(Exit.FAILED)
@@ -74,6 +79,16 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
             sys.exit(Exit.INTERRUPTED)
 
     return wrapper
+
+
+def _reader_left() -> bool:
+    """Whether it is the output that has no reader, and no connection; then the rest goes nowhere."""
+    output_pipe = select.poll()
+    output_pipe.register(1, 0)
+    if not output_pipe.poll(0):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return True
 
 
 def _words(error: BaseException, said: str = "") -> str:

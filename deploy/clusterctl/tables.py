@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
 
@@ -22,11 +23,18 @@ _COLOURS = {
 }
 
 
+class _Printer(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # noqa: PLE0704 (what rich has just caught, and ends the program for, without a word, with 1)
+
+
 def console() -> Console:
-    """What prints to the standard output."""
+    """What prints to the standard output. Raises `OSError` where that is closed."""
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "the standard output is closed; send it to /dev/null to see nothing")
     if sys.stdout.isatty():
-        return Console()
-    return Console(no_color=True, force_terminal=False, width=_WIDE)
+        return _Printer()
+    return _Printer(no_color=True, force_terminal=False, width=_WIDE)
 
 
 def new_table(*headers: str) -> Table:

@@ -6,13 +6,15 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
+import httpx
 import psutil
 import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.visitor import visiting
-from tests.integration.cluster import Cluster, config_text, fake_worker, running
+from tests.integration.cluster import PATIENCE_S, Cluster, config_text, fake_worker, running
 
 pytestmark = pytest.mark.integration
 
@@ -124,6 +126,22 @@ def test_a_gateway_that_was_away_is_found_again(browser: Browser):
         cluster.start("gateway", "gw-1")
         expect(connection).to_have_text("live")
         visitor.wrong.clear()  # the browser tells of each connection that was refused
+
+
+def test_one_dashboard_too_many_is_told_so(browser: Browser, cluster: Cluster, key: str):
+    with ExitStack() as others, visiting(browser, cluster, key) as visitor:
+        feed, headers = cluster.url() + "/admin/feed", {"authorization": f"Bearer {key}"}
+        for _ in range(32):
+            others.enter_context(httpx.stream("GET", feed, headers=headers, timeout=PATIENCE_S))
+        visitor.open()
+        connection = visitor.page.locator("#connection")
+        expect(connection).to_have_text(
+            "32 dashboards are open, which is as many as may be; close one; trying again"
+        )
+        others.close()
+        expect(connection).to_have_text("live")
+        assert all("429" in told for told in visitor.wrong)  # each try, in the browser's own words
+        visitor.wrong.clear()
 
 
 def test_an_idle_dashboard_costs_the_gateway_next_to_nothing(browser: Browser, cluster: Cluster, key: str):

@@ -163,6 +163,16 @@ def test_a_trace_is_new_or_the_clients_and_only_what_is_sampled_is_one():
     assert always.begin([(b"traceparent", f"00-{TRACE}-{CLIENT}-00".encode())], "r", 0.0) is None
 
 
+def test_two_traceparents_are_none_unless_they_say_the_same():
+    always = Traces(Kept(), 1.0)
+    other = (b"traceparent", f"00-{'1' * 32}-{CLIENT}-01".encode())
+    begun, gone_on = always.begin([*PARENT, other], "r", 0.0), always.begin([*PARENT, *PARENT], "r", 0.0)
+    assert begun is not None
+    assert gone_on is not None
+    assert (begun.parent_id, begun.place.trace_id in (TRACE, "1" * 32)) == ("", False)
+    assert (gone_on.parent_id, gone_on.place.trace_id) == (CLIENT, TRACE)
+
+
 def test_spans_are_sent_in_unix_time(fleet: Fleet):
     fleet.join("a")
     trace = traced(fleet)

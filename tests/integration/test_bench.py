@@ -47,6 +47,7 @@ def test_the_figures_are_of_all_requests_by_level_and_worker(operator, tmp_path)
 def test_what_is_refused_is_told_with_its_reason_before_anything_is_measured(operator):
     assert "model_not_found" in operator.run("bench", "--model", "nothing", code=3)
     assert "numbers of 1 to" in operator.run(*BENCH, "--concurrency", "1,x", code=2)
+    assert "cannot be written" in operator.run(*BENCH, "--json", "/no/such/dir/x", code=3)
     assert "no gateway 'gw-9'" in operator.run(*BENCH, "--gateway", "gw-9", code=3)
 
 

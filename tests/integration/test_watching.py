@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
+import subprocess
 from collections.abc import Iterator
 
 import httpx
@@ -82,6 +84,33 @@ def test_whoever_has_seen_enough_leaves_without_complaints(operator):
     assert watching.stdout.readline()
     watching.stdout.close()
     wait_for(lambda: watching.poll() is not None, "the end")
+
+
+@pytest.mark.parametrize("command", ["status", "status --json", "list"])
+def test_what_nobody_reads_ends_as_by_sigpipe_without_a_word(operator, command):
+    reader, writer = os.pipe()
+    os.close(reader)
+    told = subprocess.run(
+        [*CLUSTERCTL, *command.split()],
+        env=operator.environ,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    os.close(writer)
+    assert (told.returncode, told.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("command", ["top --count 1", "status"])
+def test_a_closed_output_is_told_in_a_line(operator, command):
+    line = f"exec {shlex.join(CLUSTERCTL)} {command} >&-"
+    told = subprocess.run(
+        ["sh", "-c", line], env=operator.environ, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    assert told.returncode == 1
+    assert told.stderr.startswith("failed: ")
+    assert told.stderr.count("\n") == 1
 
 
 def test_no_colour_is_shown_to_who_wants_none(operator):

@@ -28,6 +28,7 @@ async function watch() {
   const own = new AbortController();
   feed = own;
   let silence;
+  let why = "not connected, trying again";
   const heard = () => {
     clearTimeout(silence);
     silence = setTimeout(() => own.abort(), SILENT_MS);
@@ -46,11 +47,12 @@ async function watch() {
       askForKey(error.message);
       return;
     }
+    if (error instanceof Refused && feed === own) why = `${error.message}; trying again`;
   } finally {
     clearTimeout(silence);
   }
   if (feed !== own) return;
-  showConnection("not connected, trying again", "bad");
+  showConnection(why, "bad");
   setTimeout(() => feed === own && watch(), AGAIN_MS);
 }
 
