@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
+import ipaddress
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -62,11 +65,18 @@ class Access:
     """Owns the API keys that are in force."""
 
     def __init__(
-        self, admin: AdminKey, metrics: Literal["local", "key", "open"] = "local", *, keyless: bool = True
+        self,
+        admin: AdminKey,
+        metrics: Literal["local", "key", "open"] = "local",
+        names: Iterable[str] = (),
+        *,
+        keyless: bool = True,
     ) -> None:
-        """`keyless`: where there are no keys, everybody may ask. `metrics`: who may see those."""
+        """`keyless`: where there are no keys, everybody may ask. `metrics`: who may see those. `names`: of
+        the gateway, beside addresses and `localhost`."""
         self._admin = admin
         self._metrics = metrics
+        self._names = {"localhost", *(name.lower() for name in names)}
         self._keyless = keyless
         self._ring: KeyRing | None = None
 
@@ -85,6 +95,8 @@ class Access:
             owner = None if self._ring is None else self._ring.owner(given, now)
             if owner is not None:
                 return owner
+        if is_loopback(peer) and self._is_for_this_machine(path):
+            self._check_host(headers)
         if (self._ring is None and self._keyless) or not self._needs_key(path, peer):
             return ANYBODY
         # The same words whatever is wrong with it.
@@ -93,11 +105,42 @@ class Access:
         )
         raise ClusterError(ErrorCode.UNAUTHENTICATED, message)
 
+    def _is_for_this_machine(self, path: str) -> bool:
+        if path == "/metrics":
+            return self._metrics == "local" and self._ring is not None
+        return path.startswith("/admin")
+
+    def _check_host(self, headers: Headers) -> None:
+        """A page of another site can give its own name the address of this machine; its browser then asks
+        here, by that name, and lets it read what is answered."""
+        for name, value in headers:
+            host = _host_of(value.decode("latin-1")) if name == b"host" else ""
+            if host and host not in self._names and not _is_address(host):
+                message = (
+                    f"without a key, this is not told to who calls the gateway {host[:100]!r}: ask by address"
+                    " or as localhost, bring the admin key, or add the name to `hosts` in [auth]"
+                )
+                raise ClusterError(ErrorCode.FORBIDDEN, message, reason="unknown_host")
+
     def _needs_key(self, path: str, peer: str) -> bool:
         if path == "/metrics":
             return self._metrics == "key" or (self._metrics == "local" and not is_loopback(peer))
         # The operator's paths ask for a key by themselves, and the dashboard's files tell nothing.
         return path not in _PUBLIC and not path.startswith(("/admin", "/dashboard"))
+
+
+def _host_of(given: str) -> str:
+    """The name or address in a `Host` header, without its port."""
+    found = given.strip().lower()
+    if found.startswith("["):
+        return found[1:].partition("]")[0]
+    return found.partition(":")[0].rstrip(".")
+
+
+def _is_address(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(ipaddress.ip_address(host))
+    return False
 
 
 def terms(headers: Headers, caller: ApiKey) -> Terms:

@@ -6,7 +6,7 @@ import logging
 
 from gateway.access import Access, AdminKey
 from gateway.watch import Watched
-from protocol.addresses import Home
+from protocol.addresses import Home, split_http
 from protocol.api_keys import may_be_keyless, read_api_keys, refuse_open_gateways
 from protocol.config import AuthConfig, GatewayConfig
 from protocol.keyfiles import KeyFileError
@@ -23,7 +23,8 @@ class Doors:
         self._home = home
         self._watched = Watched(home.api_keys)
         self.admin = AdminKey()
-        self.access = Access(self.admin, auth.metrics, keyless=may_be_keyless(gateway))
+        names = (split_http(gateway.http)[0], *auth.hosts)
+        self.access = Access(self.admin, auth.metrics, names, keyless=may_be_keyless(gateway))
         file = read_api_keys(home)
         refuse_open_gateways([gateway], file)
         self.access.take(file)

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 _WATCHED = ("/health", "/metrics", "/admin/state", "/admin/feed", "/dashboard")
 """What the operator looks at, often, and also when there is no room for clients."""
 
-_OPERATORS = ("/admin", "/dashboard")
+_OPERATORS = ("/admin", "/dashboard", "/metrics")
 """No page of another site may read these."""
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,128}")

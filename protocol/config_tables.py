@@ -241,6 +241,9 @@ class AuthConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     metrics: Literal["local", "key", "open"] = "local"
     """`/metrics` takes no key from this machine, takes one from all, or from nobody."""
+    hosts: tuple[str, ...] = ()
+    """Names by which this machine may ask for what it is told without a key, beside addresses, `localhost`
+    and the gateway's own in `http`."""
 
 
 class TracesConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=True):

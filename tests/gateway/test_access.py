@@ -112,6 +112,45 @@ def test_the_admin_key_may_ask_too():
 
 
 @pytest.mark.parametrize(
+    ("host", "known"),
+    [
+        ("127.0.0.1:8000", True),
+        ("[::1]:8000", True),
+        ("192.0.2.7", True),
+        ("LocalHost:8000", True),
+        ("fleet.example.", True),
+        ("Proxy.example:443", True),
+        ("evil.example:8000", False),
+        ("127.0.0.1.evil.example", False),
+        ("localhost.evil.example", False),
+        ("[evil.example]:80", False),
+    ],
+)
+@pytest.mark.parametrize("path", ["/admin/state", "/admin/feed", "/admin/requests/r-1", "/metrics"])
+def test_a_page_that_gives_its_own_name_this_machines_address_is_told_nothing(
+    path: str, host: str, known: bool
+):
+    found = Access(AdminKey(), names=("fleet.example", "proxy.Example"))
+    found.take(KeyFile(keys=(ALICE,)))
+    if known:
+        assert caller(found, (b"host", host), path=path) == ANYBODY
+        return
+    with pytest.raises(ClusterError, match=r"`hosts` in \[auth\]") as raised:
+        caller(found, (b"host", host), path=path)
+    assert raised.value.code is ErrorCode.FORBIDDEN
+
+
+def test_by_another_name_there_is_all_that_takes_a_key_or_none():
+    evil = (b"host", "evil.example")
+    assert caller(access(), evil, (b"x-api-key", ADMIN), path="/admin/state") == OPERATOR
+    assert caller(access(), evil, BEARER) == ALICE
+    assert caller(access(file=None), evil) == ANYBODY
+    assert caller(access(file=None), evil, path="/metrics") == ANYBODY
+    assert caller(access("open"), evil, path="/metrics") == ANYBODY
+    assert caller(access(), evil, path="/dashboard") == ANYBODY
+
+
+@pytest.mark.parametrize(
     ("metrics", "peer", "needed"),
     [
         ("local", HERE, False),

@@ -188,7 +188,7 @@ def test_too_many_connections_are_refused_but_health_is_told():
     assert _enter(app, has_room=False, path="/health/live")[0]["status"] == 200
 
 
-@pytest.mark.parametrize("path", ["/admin/state", "/admin/feed", "/dashboard"])
+@pytest.mark.parametrize("path", ["/admin/state", "/admin/feed", "/dashboard", "/metrics"])
 def test_the_operators_pages_are_not_for_other_sites(path: str):
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await scope["state"]["reply"].whole(200, [], b"")

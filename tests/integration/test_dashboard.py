@@ -75,6 +75,13 @@ def test_the_page_is_for_all_and_says_nothing_of_the_cluster(cluster: Cluster):
     assert missing.status_code == 404
 
 
+@pytest.mark.parametrize("path", ["/admin/feed", "/admin/state", "/admin/requests/x"])
+def test_a_name_that_is_not_the_gateways_is_told_nothing_without_a_key(cluster: Cluster, path: str):
+    answer = httpx.get(cluster.url() + path, headers={"host": "evil.example:80"}, timeout=PATIENCE_S)
+    assert answer.status_code == 403
+    assert "add the name to `hosts` in [auth]" in answer.json()["error"]["message"]
+
+
 def test_where_a_key_is_set_the_feed_takes_it(cluster: Cluster):
     secret = cluster.take_key()
     key = {"authorization": f"Bearer {secret}"}
