@@ -11,7 +11,6 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 
-import requests
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -21,6 +20,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from protocol import __version__
+from protocol.posting import Session
 from protocol.spans import Place, Span
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Collector:
         self._waiting: deque[Span] = deque(maxlen=ROOM)
         self._maker = _Maker(service, process_id)
         self._words = _Words()
-        self._exporter = OTLPSpanExporter(endpoint, timeout=_TIMEOUT_S, session=_session())
+        self._exporter = OTLPSpanExporter(endpoint, timeout=_TIMEOUT_S, session=Session(_TIMEOUT_S))
         self._lost = 0
         self._failing = False
         self._closing = threading.Event()
@@ -97,22 +97,6 @@ class Collector:
             self._lost = 0
         self._failing = not sent
         return sent
-
-
-def _session() -> requests.Session:
-    """The exporter follows no redirection, and takes one for success."""
-    session = requests.Session()
-    session.hooks["response"].append(_refuse_redirection)
-    return session
-
-
-def _refuse_redirection(response: requests.Response, *_args: object, **_options: object) -> None:
-    if 300 <= response.status_code < 400:
-        response.close()
-        raise ValueError(
-            f"it answers {response.status_code} and points to {response.headers.get('location')!r};"
-            " `endpoint` has to be the last address"
-        )
 
 
 class _Words(logging.Handler):

@@ -6,8 +6,10 @@ import logging
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -109,6 +111,70 @@ def test_a_redirection_is_a_failure_that_is_told_as_nobody_follows_it(caplog):
         wait_for(lambda: got.spans, "the next one")
         collector.close()
         assert [seen.span_id for seen in got.spans] == [f"{2:016x}"]
+
+
+@contextmanager
+def answering(answer: Callable[[socket.socket, threading.Event], None]) -> Iterator[str]:
+    """A server that says that to whatever it is sent, until the test is over."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while not over.is_set():
+                with suppress(OSError), listener.accept()[0] as client:
+                    client.recv(65536)
+                    answer(client, over)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        port = listener.getsockname()[1]
+        try:
+            yield f"http://127.0.0.1:{port}/v1/traces"
+        finally:
+            over.set()
+            socket.create_connection(("127.0.0.1", port)).close()
+            thread.join()
+
+
+def dripping(head: bytes) -> Callable[[socket.socket, threading.Event], None]:
+    def answer(client: socket.socket, over: threading.Event) -> None:
+        client.sendall(head)
+        while not over.wait(0.05):
+            client.sendall(b"x")
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(b"HTTP/1.1 200 OK\r\nx-more: ", id="in its head"),
+        pytest.param(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n", id="in its body"),
+        pytest.param(b"HTTP/1.0 200 OK\r\n\r\n", id="to its end"),
+    ],
+)
+def test_a_collector_that_drips_its_answer_is_told_and_given_up(head, caplog, monkeypatch):
+    monkeypatch.setattr("protocol.collector._TIMEOUT_S", 0.3)
+    with answering(dripping(head)) as endpoint:
+        collector = Collector(endpoint, "s", "p")
+        collector.take([span()])
+        wait_for(lambda: caplog.records, "that to be told")
+        collector.close()
+    assert "it did not answer within 0.3 s" in caplog.text
+
+
+def test_an_answer_without_end_is_not_read(caplog):
+    def answer(client: socket.socket, over: threading.Event) -> None:
+        client.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n")
+        while not over.is_set():
+            client.sendall(b"x" * 65536)
+
+    with answering(answer) as endpoint:
+        collector = Collector(endpoint, "s", "p")
+        collector.take([span()])
+        wait_for(lambda: caplog.records, "that to be told")
+        collector.close()
+    assert "its answer has more than 65536 bytes" in caplog.text
 
 
 def test_without_an_endpoint_there_is_none():
