@@ -6,6 +6,7 @@ the name launchctl in FOLDER it sends its words there.
 
 Each fault is a key of FOLDER/faults.json, read at each command:
 settle_s          bootstrap fails with 5 for so long after the job of that label has left
+refuses           bootstrap loads nothing, and exits with this code
 began_but         bootstrap starts the job, and exits with this code (5, 37)
 bootout_code      of a bootout that goes on (0 early, as a rule; 36)
 bootout_waits     bootout returns when the job is gone
@@ -176,8 +177,9 @@ class FakeLaunchd:
         domain, path = rest[0], Path(rest[1])
         if not path.exists():
             return self._failed("Bootstrap", 5)
-        if stat.S_IMODE(path.stat().st_mode) & 0o022:
-            return self._failed("Bootstrap", 122)
+        badly_owned = stat.S_IMODE(path.stat().st_mode) & 0o022
+        if code := int(self._fault("refuses", 0)) or (122 if badly_owned else 0):
+            return self._failed("Bootstrap", code)
         try:
             plist = plistlib.loads(path.read_bytes())
         except (plistlib.InvalidFileException, ValueError):

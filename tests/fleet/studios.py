@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.fleet.installed import prefix_of
-from tests.fleet.mac import AS_A_MAC, Mac, a_mac
-from tests.fleet.sshd import Machine, machine
+from clusterctl.wheelhouse import read_wheelhouse
+from tests.fleet.installed import installed, prefix_of
+from tests.fleet.mac import AS_A_MAC, ON_A_MAC, Mac, a_mac
+from tests.fleet.sshd import Machine, free_port, machine
 from tests.fleet.wheels import make_light_wheelhouse
+from tests.integration.operating import Operator, operating
 
 IS_A_MAC = "import sys; 'clusterctl.cli' in sys.orig_argv and exec(open({0!r}).read())"
+ON_THE_NODE = """\
+if [ "$3" = clusterctl.cli ]; then
+    shift 3
+    export PATH={mac}:$PATH PYTHONPATH=$PYTHONPATH:{mac}
+    exec {python} -P {mac}/on_a_mac.py {mac} "$@"
+fi
+"""
 OF_THE_PREFIX = """
 import os, sys
 from pathlib import Path
@@ -39,6 +49,7 @@ class Studio:
         return prefix_of(self.machine)
 
     def add_words(self, wheels: Path) -> list[str]:
+        """The command by which it joins."""
         key = str(self.machine.folder / "host_key.pub")
         told = subprocess.run(["ssh-keygen", "-lf", key], capture_output=True, text=True, check=True).stdout
         words = {
@@ -56,7 +67,7 @@ class Studio:
         """The files that only root could have put there."""
         helper = self.mac.helper
         folders = (helper.daemons, helper.helpers, helper.sudoers_folder)
-        return [path.name for folder in folders for path in Path(folder).glob("*")]
+        return sorted(path.name for folder in folders for path in Path(folder).glob("*"))
 
 
 @contextmanager
@@ -81,3 +92,31 @@ def maker_of_wheels(folder: Path) -> Callable[[str], Path]:
         return make_light_wheelhouse(folder / str(len(list(folder.iterdir()))), is_a_mac, line)
 
     return make
+
+
+@contextmanager
+def installed_studio(name: str, wheels: Path) -> Iterator[Studio]:
+    """On which this very checkout is installed, as the version of the wheels."""
+    with a_mac() as mac, tempfile.TemporaryDirectory(prefix="fleet-") as folder:
+        (mac.folder / "on_a_mac.py").write_text(ON_A_MAC)
+        more = ON_THE_NODE.format(mac=mac.folder, python=sys.executable)
+        with installed(name, Path(folder) / name, read_wheelhouse(wheels).version, more) as it:
+            yield Studio(it, mac)
+
+
+def no_wheels(folder: Path) -> Path:
+    """A wheelhouse of the version that an `installed_studio` has already, so that nothing is sent."""
+    (folder / "studiofleet-0.0.0-py3-none-any.whl").touch()
+    return folder
+
+
+@contextmanager
+def serving_operator() -> Iterator[Operator]:
+    """Whose gateway serves, and is reached from other machines."""
+    with operating() as operator:
+        operator.run("init", "--workers", "0", "--http", "127.0.0.1:0")
+        text = operator.home.config.read_text()
+        listen = f'listen = ["ipc", "tcp://127.0.0.1:{free_port()}"]'
+        operator.home.config.write_text(text.replace('listen = ["ipc"]', listen))
+        operator.run("up", "--wait")
+        yield operator

@@ -18,12 +18,12 @@ import pytest
 from clusterctl.wheelhouse import read_wheelhouse
 from protocol.addresses import models_folder
 from tests.faults.aftermath import total
-from tests.fleet.sshd import free_port, needs_sshd
-from tests.fleet.studios import Studio, maker_of_wheels, some_studios
+from tests.fleet.sshd import needs_sshd
+from tests.fleet.studios import Studio, maker_of_wheels, serving_operator, some_studios
 from tests.fleet.watching import processes_of
 from tests.integration.cluster import chat, wait_for
 from tests.integration.load import Load
-from tests.integration.operating import Operator, operating
+from tests.integration.operating import Operator
 from worker.engine.embedded import ensure_embedded
 
 pytestmark = [
@@ -55,12 +55,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="module")
 def operator() -> Iterator[Operator]:
-    with operating() as operator:
-        operator.run("init", "--workers", "0", "--http", "127.0.0.1:0")
-        text = operator.home.config.read_text()
-        listen = f'listen = ["ipc", "tcp://127.0.0.1:{free_port()}"]'
-        operator.home.config.write_text(text.replace('listen = ["ipc"]', listen))
-        operator.run("up", "--wait")
+    with serving_operator() as operator:
         yield operator
 
 
