@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from clusterctl.mac_readings import parse_switch
+
 ASK = r"""
 prefix=$1 asked=$2
 say() { printf '%s=%s\n' "$1" "$2"; }
@@ -16,6 +18,9 @@ if [ "$(uname -s)" = Darwin ]; then
     say chip "$(sysctl -n machdep.cpu.brand_string)"
     say memory "$(sysctl -n hw.memsize)"
     pmset -g | while read -r name value rest; do say power "$name $value"; done
+    say filevault "$(fdesetup status)"
+    say updates "$(defaults read /Library/Preferences/com.apple.SoftwareUpdate \
+        AutomaticallyInstallMacOSUpdates 2>/dev/null)"
 else
     say release "$(uname -r)"
     say memory "$(($(sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo) * 1024))"
@@ -80,6 +85,17 @@ class NodeFacts:
     """Version, such as `3.13`, and path, the preferred ones first."""
     power: Mapping[str, str] = field(default_factory=dict)
     """What `pmset -g` has of a Mac."""
+    filevault: bool | None = None
+    """None: it does not tell, as any that is no Mac."""
+    installs_updates: bool | None = None
+
+    @property
+    def power_words(self) -> str:
+        """For people: whether a Mac goes on by itself; empty where it does not tell."""
+        found = [f"{name} {self.power[name]}" for name in ("sleep", "autorestart") if name in self.power]
+        switches = (("FileVault", self.filevault), ("automatic updates", self.installs_updates))
+        found += [f"{name} {'on' if on else 'off'}" for name, on in switches if on is not None]
+        return ", ".join(found)
 
     @property
     def words(self) -> str:
@@ -130,6 +146,8 @@ def read_facts(text: str) -> NodeFacts:
         versions=tuple(found.get("version", ())),
         pythons=tuple((version, path) for version, path in pythons),
         power=dict(text.split(" ", 1) for text in found.get("power", ()) if " " in text),
+        filevault=parse_switch(one("filevault")),
+        installs_updates=one("updates") == "1" if one("updates") else None,
     )
 
 
@@ -145,6 +163,10 @@ def _cautions(facts: NodeFacts) -> Iterator[str]:
         )
     if facts.power.get("autorestart") == "0":
         yield "it stays off after a power failure; there: sudo pmset -a autorestart 1"
+    if facts.filevault:
+        yield "FileVault is on: after a restart nothing of ours starts until somebody unlocks the disk"
+    if facts.installs_updates:
+        yield "macOS installs updates by itself, and restarts for them"
 
 
 def refusal(facts: NodeFacts, prefix: str, python: str | None) -> str:

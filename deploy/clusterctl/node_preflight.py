@@ -1,18 +1,26 @@
-"""What is asked of another machine before a worker is placed there: nothing is changed by it."""
+"""What is asked of another machine before a worker is placed there. At most a model is copied by it."""
 
 from __future__ import annotations
 
+import time
+from pathlib import PurePosixPath
+
 from clusterctl.adding import memory_steps, step
+from clusterctl.memory_fit import size
+from clusterctl.model_manifest import model_bytes
+from clusterctl.model_push import push
 from clusterctl.model_sizes import ENGINES
+from clusterctl.model_store import models_here
 from clusterctl.node_facts import LEAST_FREE_TO_RUN_GIB, NodeFacts
 from clusterctl.node_workers import dialled
 from clusterctl.nodes import Node
 from clusterctl.operations import RefusedError, Say
 from clusterctl.options import Exit
 from clusterctl.runner import Ended
+from clusterctl.transfers import span
 from protocol.addresses import is_loopback, tcp_host
 from protocol.config import EMBEDDED, ClusterConfig, WorkerConfig
-from protocol.models import is_hub_id
+from protocol.models import find_model, is_hub_id
 from protocol.reachability import Reach
 
 _UNKNOWN_COMMAND = 2
@@ -67,6 +75,8 @@ def _refuse_machine(node: Node, facts: NodeFacts, say: Say) -> None:
             f" {LEAST_FREE_TO_RUN_GIB:.0f} are needed; make room there"
         )
     say(step("machine", facts.words))
+    if facts.power_words:
+        say(step("power", facts.power_words))
     for why in facts.cautions:
         say(step("warning", why))
 
@@ -92,15 +102,31 @@ def _refuse_broken_version(node: Node, version: str, worker: WorkerConfig, say: 
 def _refuse_no_model(node: Node, version: str, worker: WorkerConfig, say: Say) -> None:
     pulled = worker.engine in ENGINES and is_hub_id(worker.model)
     folder = str(node.prefix / "models" / worker.model) if pulled else worker.model
-    push = f"clusterctl model push {worker.model} {node.name}"
+    by_hand = f"clusterctl model push {worker.model} {node.name}"
+    arrived = "its files are there"
     if folder.startswith("/") and node.runner.run(["test", "-d", folder]).code != 0:
-        raise RefusedError(f"there is no folder {folder} on {node.name}; copy the model there: {push}")
+        if not pulled:
+            raise RefusedError(f"there is no folder {folder} on {node.name}; copy the model there: {by_hand}")
+        arrived = _copied(worker.model, PurePosixPath(folder), node)
     if worker.engine not in ENGINES or worker.model == EMBEDDED:
         return
     ended = node.clusterctl(version, ["model", "verify", "--quick", worker.model])
     if ended.code not in (Exit.DONE, _UNKNOWN_COMMAND):
-        raise RefusedError(f"on {node.name}: {_unlabelled(ended)}; copy it there anew: {push}")
-    say(step("model", "its files are there, and whole"))
+        raise RefusedError(f"on {node.name}: {_unlabelled(ended)}; copy it there anew: {by_hand}")
+    say(step("model", f"{arrived}, and whole"))
+
+
+def _copied(model: str, folder: PurePosixPath, node: Node) -> str:
+    """Says how the copy of a model went that is here, and not there. Raises what `push` does."""
+    try:
+        source = find_model(model, models_here())
+    except ValueError as error:
+        raise RefusedError(
+            f"there is no folder {folder} on {node.name}, nor can it be copied from here: {error}"
+        ) from error
+    begun = time.monotonic()
+    push(source, folder, node.runner)
+    return f"{size(model_bytes(source))}, copied from here in {span(time.monotonic() - begun)}"
 
 
 def _refuse_no_room(node: Node, version: str, worker: WorkerConfig, say: Say) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+import msgspec
 import pytest
 
 from clusterctl import node_preflight
 from clusterctl.node_facts import NodeFacts, read_facts
 from clusterctl.operations import RefusedError
-from clusterctl.runner import Ended, Runner
+from clusterctl.runner import Ended, LocalRunner, Runner
 from protocol.config import ClusterConfig, GatewayConfig, WorkerConfig
+from tests.clusterctl.test_model_commands import write_model
 from tests.clusterctl.test_nodes import MAC
 
 WORKER = WorkerConfig(id="far-1", model="org/m", node="studio-2", max_model_len=8192)
@@ -55,6 +57,18 @@ class FakeNode:
         return self.answers[arguments[1]]
 
 
+class Copied(There):
+    """One that is this machine, but for its Python."""
+
+    def run(self, argv, *, stdin=b"", limit_s=60.0):
+        if argv[0] in ("test", "/bin/sh"):
+            return LocalRunner().run(argv, stdin=stdin, limit_s=limit_s)
+        return self.python
+
+    def command(self, argv):
+        return list(argv)
+
+
 def place(node: Any, worker: WorkerConfig = WORKER, said: list[str] | None = None, **options: bool) -> str:
     config = ClusterConfig(version=1, gateway=GatewayConfig(id="gw-1", http="127.0.0.1:0"), workers=(worker,))
     said = [] if said is None else said
@@ -87,14 +101,25 @@ def test_a_full_disk_is_refused():
     [
         ("power=sleep 10", "it goes to sleep after 10 minutes without use; there: sudo pmset -a sleep 0"),
         ("power=autorestart 0", "it stays off after a power failure"),
+        ("filevault=FileVault is On.", "FileVault is on: after a restart nothing of ours starts until"),
+        ("updates=1", "macOS installs updates by itself, and restarts for them"),
     ],
 )
 def test_what_will_not_go_well_for_long_is_a_warning(told: str, words: str):
     node, said = FakeNode(FOLDER), list[str]()
     node.told = MAC.replace("end=yes", f"{told}\npower=System-wide power\nend=yes")
     assert PASSED in place(node, FAKE, said)
-    assert words in said[1]
-    assert "warning" in said[1]
+    warning = next(line for line in said if line.startswith("warning"))
+    assert words in warning
+
+
+def test_power_that_lasts_is_told():
+    node, said = FakeNode(FOLDER), list[str]()
+    told = "power=sleep 0\npower=autorestart 1\nfilevault=FileVault is Off.\nupdates=0\nend=yes"
+    node.told = MAC.replace("end=yes", told)
+    assert PASSED in place(node, FAKE, said)
+    assert said[1] == "power     sleep 0, autorestart 1, FileVault off, automatic updates off"
+    assert not any(line.startswith("warning") for line in said)
 
 
 def test_a_damaged_version_is_named_with_its_cure():
@@ -111,10 +136,32 @@ def test_a_machine_without_metal_is_refused_for_engines_that_need_it():
     assert said.endswith("clusterctl node run studio-2 doctor")
 
 
-def test_a_model_that_was_not_pushed_there():
+def test_a_model_that_is_neither_there_nor_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("STUDIOFLEET_MODELS", str(tmp_path))
     node = FakeNode()
-    assert "clusterctl model push org/m studio-2" in place(node)
+    said = place(node)
+    assert f"there is no folder {FOLDER} on studio-2, nor can it be copied from here" in said
+    assert said.endswith("clusterctl model pull org/m")
     assert node.asked == []
+
+
+def test_a_model_of_a_folder_that_is_not_there():
+    worker = msgspec.structs.replace(WORKER, model="/models/m")
+    assert "clusterctl model push /models/m studio-2" in place(FakeNode(), worker)
+
+
+def test_a_model_that_is_here_is_copied_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("STUDIOFLEET_MODELS", str(tmp_path / "here"))
+    source = write_model(tmp_path / "here" / "org" / "m")
+    node, said = FakeNode(), list[str]()
+    node.prefix, node.runner = PurePosixPath(tmp_path / "there"), Copied()
+    assert PASSED in place(node, said=said)
+    copied = tmp_path / "there" / "models" / "org" / "m"
+    assert (copied / "model.safetensors").read_bytes() == (source / "model.safetensors").read_bytes()
+    assert any("copied from here in " in line and line.endswith(", and whole") for line in said)
+    said.clear()
+    assert PASSED in place(node, said=said)
+    assert "model     its files are there, and whole" in said
 
 
 def test_a_damaged_model_is_named_by_its_file():
