@@ -21,7 +21,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 # `(?!\n)`: without it, a line feed may follow the end of the text.
 Id = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}(?!\n)$")]
 """Of a gateway or worker: it names files and sockets, and stands in headers."""
-Name = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,256}(?!\n)$")]
+Name = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f]{1,256}(?!\n)$")]
 """Of a model: any text on one line."""
 
 

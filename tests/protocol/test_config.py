@@ -152,7 +152,14 @@ def test_ids_that_do_not_exist_are_answered_with_those_that_do():
 
 @pytest.mark.parametrize(
     "line",
-    ['served_name = "two\\nlines"', 'served_name = ""', 'aliases = ["a\\r"]', 'model = "/models/tab\\there"'],
+    [
+        'served_name = "two\\nlines"',
+        'served_name = ""',
+        'served_name = "\\u009b31m"',
+        'aliases = ["a\\r"]',
+        'aliases = ["a\\u0085"]',
+        'model = "/models/tab\\there"',
+    ],
 )
 def test_names_of_models_are_text_on_one_line(line: str):
     given = 'id = "w-1"\n' + ("" if "model =" in line else 'model = "m"\n') + line
