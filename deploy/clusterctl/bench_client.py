@@ -25,7 +25,7 @@ _WORDS = ("river", "stone", "cloud", "lamp", "seven", "green", "paper", "north",
 _DONE = b"[DONE]"
 _NOBODY = ConnectionRefusedError.__name__
 _GIVEN_UP_AFTER = 20
-"""So many requests that find nobody end a level: the gateway is gone, or away for longer."""
+"""So many requests in a row that find nobody end a level: what is left of it would fail as fast."""
 GIVEN_UP = "given_up"
 """The kind of a request that its level's time did not suffice for."""
 
