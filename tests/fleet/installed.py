@@ -51,8 +51,9 @@ def installed(name: str, folder: Path, version: str = VERSION, more: str = "") -
         finally:
             environ = {**os.environ, "STUDIOFLEET_HOME": str(prefix / "state")}
             (prefix / "hold").unlink(missing_ok=True)
-            if python.exists():
-                command = [str(python), "-P", "-m", "clusterctl.cli", "down"]
+            current = prefix / "current" / "bin" / "python"  # an upgrade removes older versions
+            if current.exists():
+                command = [str(current), "-P", "-m", "clusterctl.cli", "down"]
                 subprocess.run(command, env=environ, capture_output=True, timeout=100, check=False)
 
 
