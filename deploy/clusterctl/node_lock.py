@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
@@ -89,7 +89,7 @@ def held_there(held: Held, patience_s: float) -> Iterator[None]:
                 start_new_session=True,  # Ctrl-C is for us, who may have to undo something there
             )
         try:
-            _wait_until_held(node, outer, told, patience_s)
+            _wait_until_held(node, outer, patience_s, lambda: _last_words(holder, told))
             threading.Thread(target=_beat, args=(outer, released), daemon=True).start()
             yield
         finally:
@@ -101,19 +101,29 @@ def held_there(held: Held, patience_s: float) -> Iterator[None]:
             holder.wait()
 
 
-def _wait_until_held(node: Node, holder: socket.socket, told: IO[bytes], patience_s: float) -> None:
+def _last_words(holder: subprocess.Popen[bytes], told: IO[bytes]) -> str:
+    """Why it does not hold the lock. What it says may come after its output has ended."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        holder.wait(_ANSWER_S)
+    told.seek(0)
+    said = told.read().decode(errors="replace").strip().splitlines()
+    return said[-1] if said else "it says nothing"
+
+
+def _wait_until_held(
+    node: Node, holder: socket.socket, patience_s: float, last_words: Callable[[], str]
+) -> None:
     holder.settimeout(patience_s + _ANSWER_S)
     try:
         if holder.recv(len(_HELD)) == _HELD:
             return
     except TimeoutError as error:
         raise HostUnreachableError(f"{node.name} does not answer; try again") from error
-    told.seek(0)
-    said = told.read().decode(errors="replace").strip().splitlines() or ["it says nothing"]
-    if said[-1].startswith(_BUSY):
-        other = said[-1].removeprefix(_BUSY).strip() or "somebody"
+    said = last_words()
+    if said.startswith(_BUSY):
+        other = said.removeprefix(_BUSY).strip() or "somebody"
         raise OperationError(f"{node.name} is being changed by {other}; try again when that is done")
-    raise HostUnreachableError(f"{node.name}: its lock cannot be taken: {said[-1]}")
+    raise HostUnreachableError(f"{node.name}: its lock cannot be taken: {said}")
 
 
 def _beat(holder: socket.socket, released: threading.Event) -> None:

@@ -62,13 +62,15 @@ def fails(why: str, said: str = "", code: int = 1) -> str:
     return f"echo '{said}'; echo '{why}' >&2; exit {code}"
 
 
+BUSY = f"echo; sleep 0.2; {fails('busy jo')}"
+"""Its reason comes later than its output."""
 LOST = f"{COMMAND}; {CUT}"
 """It is done, and nobody is told."""
 WRONG_KEY = (
     f"""/bin/sh -c "$(printf %s "$SSH_ORIGINAL_COMMAND" | sed "s|pin gw-1 .*|pin gw-1 {"0" * 40}|")" """
 )
 FAULTS = (
-    Fault("1 alone", 1, ("studio-2 is being changed by jo", "try again"), "flock", fails("busy jo")),
+    Fault("1 alone", 1, ("studio-2 is being changed by jo", "try again"), "flock", BUSY),
     Fault("2 ssh", 6, ("the connection ended", "To try: ssh -p"), "readlink", CUT),
     Fault("3 facts", 1, ("does not answer as a machine does", "no account"), " -s -- ", "echo no account"),
     Fault(

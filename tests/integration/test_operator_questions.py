@@ -33,10 +33,11 @@ ENDLESS = script(tokens=["a"], repeat=100_000, delay_ms=20)
 
 @pytest.fixture(scope="module")
 def operator() -> Iterator[Operator]:
-    """With two workers of one place each."""
+    """With two workers of one place each, slow enough that two requests need both."""
     with operating() as found:
         found.home.path.mkdir(mode=0o700)
-        workers = "".join(fake_worker(w, max_num_seqs=1, max_waiting=0) for w in ("w-1", "w-2"))
+        settings: dict[str, Any] = {"max_num_seqs": 1, "max_waiting": 0, "engine_options": {"decode_tokens_per_s": 200}}
+        workers = "".join(fake_worker(w, **settings) for w in ("w-1", "w-2"))
         found.home.config.write_text(config_text(workers))
         found.run("up", "--wait")
         yield found
@@ -142,6 +143,7 @@ def test_can_all_models_be_asked(operator: Operator):
     assert told.json()["models"] == ["fake-model"]
     for worker in ("w-1", "w-2"):
         clusterctl(operator, "undrain", worker)
+        operator.wait_state(worker, "ready")
     wait_for(lambda: httpx.get(ready).status_code == 200, "the end of the drain to be told")
 
 
