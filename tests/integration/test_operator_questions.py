@@ -36,7 +36,11 @@ def operator() -> Iterator[Operator]:
     """With two workers of one place each, slow enough that two requests need both."""
     with operating() as found:
         found.home.path.mkdir(mode=0o700)
-        settings: dict[str, Any] = {"max_num_seqs": 1, "max_waiting": 0, "engine_options": {"decode_tokens_per_s": 200}}
+        settings: dict[str, Any] = {
+            "max_num_seqs": 1,
+            "max_waiting": 0,
+            "engine_options": {"decode_tokens_per_s": 200},
+        }
         workers = "".join(fake_worker(w, **settings) for w in ("w-1", "w-2"))
         found.home.config.write_text(config_text(workers))
         found.run("up", "--wait")
