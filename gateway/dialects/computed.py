@@ -49,6 +49,13 @@ def text_at(values: list[Any], index: int, path: str) -> str:
     raise wrong_type(f"{path}[{index}]", "a string", values[index])
 
 
+def not_empty(text: str, path: str) -> str:
+    """Raises `InvalidRequestError`."""
+    if not text:
+        raise wrong_value(path, "must not be empty")
+    return text
+
+
 def check_number(values: list[Any], path: str) -> None:
     """Raises `InvalidRequestError`."""
     if not values:

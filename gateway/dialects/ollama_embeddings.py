@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from gateway.dialects.base import Identity
-from gateway.dialects.computed import Posed, as_array, check_number, listed, text_at, vectors
-from gateway.dialects.fields import Body, Fields, missing, wrong_type, wrong_value
+from gateway.dialects.computed import Posed, as_array, check_number, listed, not_empty, text_at, vectors
+from gateway.dialects.fields import Body, Fields, missing, wrong_type
 from gateway.dialects.openai_rows import DIMENSIONS, most_tokens
 from protocol.messages import Embed
 from protocol.values import Usage
@@ -46,7 +46,7 @@ class OllamaEmbedding:
         prompt = fields.text("prompt")
         if prompt is None:
             raise missing("prompt")
-        return _posed(fields, (_not_empty(prompt, "prompt"),), dimensions=None, cuts=True)
+        return _posed(fields, (not_empty(prompt, "prompt"),), dimensions=None, cuts=True)
 
     def whole(
         self, posed: OllamaEmbedRequest, identity: Identity, value: Any, usage: Usage
@@ -69,14 +69,8 @@ def _texts(fields: Fields) -> tuple[str, ...]:
     if given is None:
         raise missing("input")
     if isinstance(given, str):
-        return (_not_empty(given, "input"),)
+        return (not_empty(given, "input"),)
     if not isinstance(given, list):
         raise wrong_type("input", "a string or an array of strings", given)
     check_number(given, "input")
-    return tuple(_not_empty(text_at(given, index, "input"), f"input[{index}]") for index in range(len(given)))
-
-
-def _not_empty(text: str, path: str) -> str:
-    if not text:
-        raise wrong_value(path, "must not be empty")
-    return text
+    return tuple(not_empty(text_at(given, index, "input"), f"input[{index}]") for index in range(len(given)))

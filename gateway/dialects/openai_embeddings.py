@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.dialects import openai_rows as rows
 from gateway.dialects.base import Identity
-from gateway.dialects.computed import Posed, as_array, check_number, listed, usage_object, vectors
+from gateway.dialects.computed import Posed, as_array, check_number, listed, not_empty, usage_object, vectors
 from gateway.dialects.fields import Body, Fields, missing, token_ids, wrong_type, wrong_value
 from gateway.dialects.openai_sampling import level
 from protocol.messages import Embed
@@ -61,7 +61,7 @@ def _inputs(fields: Fields) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...
     if given is None:
         raise missing("input")
     if isinstance(given, str):
-        return (_not_empty(given, "input"),), ()
+        return (not_empty(given, "input"),), ()
     if not isinstance(given, list):
         raise wrong_type("input", "a string or an array", given)
     if given and isinstance(given[0], int) and not isinstance(given[0], bool):
@@ -75,13 +75,7 @@ def _inputs(fields: Fields) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...
 def _text(value: Any, path: str) -> str:
     if not isinstance(value, str):
         raise wrong_type(path, "a string, like the first one", value)
-    return _not_empty(value, path)
-
-
-def _not_empty(text: str, path: str) -> str:
-    if not text:
-        raise wrong_value(path, "must not be empty")
-    return text
+    return not_empty(value, path)
 
 
 def _ids(value: Any, path: str) -> tuple[int, ...]:
