@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
 
@@ -89,7 +89,8 @@ def held_there(held: Held, patience_s: float) -> Iterator[None]:
                 start_new_session=True,  # Ctrl-C is for us, who may have to undo something there
             )
         try:
-            _wait_until_held(node, outer, patience_s, lambda: _last_words(holder, told))
+            if not _is_held(node, outer, patience_s):
+                raise _refusal(node, _last_words(holder, told))
             threading.Thread(target=_beat, args=(outer, released), daemon=True).start()
             yield
         finally:
@@ -110,20 +111,19 @@ def _last_words(holder: subprocess.Popen[bytes], told: IO[bytes]) -> str:
     return said[-1] if said else "it says nothing"
 
 
-def _wait_until_held(
-    node: Node, holder: socket.socket, patience_s: float, last_words: Callable[[], str]
-) -> None:
+def _is_held(node: Node, holder: socket.socket, patience_s: float) -> bool:
     holder.settimeout(patience_s + _ANSWER_S)
     try:
-        if holder.recv(len(_HELD)) == _HELD:
-            return
+        return holder.recv(len(_HELD)) == _HELD
     except TimeoutError as error:
         raise HostUnreachableError(f"{node.name} does not answer; try again") from error
-    said = last_words()
+
+
+def _refusal(node: Node, said: str) -> Exception:
     if said.startswith(_BUSY):
         other = said.removeprefix(_BUSY).strip() or "somebody"
-        raise OperationError(f"{node.name} is being changed by {other}; try again when that is done")
-    raise HostUnreachableError(f"{node.name}: its lock cannot be taken: {said}")
+        return OperationError(f"{node.name} is being changed by {other}; try again when that is done")
+    return HostUnreachableError(f"{node.name}: its lock cannot be taken: {said}")
 
 
 def _beat(holder: socket.socket, released: threading.Event) -> None:
