@@ -85,27 +85,20 @@ def test_without_a_collector_nothing_grows_nobody_waits_and_the_log_says_it_once
     assert int(again.partition("again; ")[2].split()[0]) > 19 * ROOM
 
 
-def test_what_a_collector_does_not_take_is_not_kept(caplog):
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        pytest.param(400, "400", id="refused"),
+        pytest.param(307, "it answers 307 and points to None", id="redirected, which nobody follows"),
+    ],
+)
+def test_what_a_collector_does_not_take_is_told_and_not_kept(status: int, told: str, caplog):
     with collecting() as (endpoint, got):
-        got.status = 400
+        got.status = status
         collector = Collector(endpoint, "s", "p")
         collector.take([span()])
         wait_for(lambda: caplog.records, "the refusal to be told")
-        assert "400" in caplog.text
-        got.status = 200
-        collector.take([span(2)])
-        wait_for(lambda: got.spans, "the next one")
-        collector.close()
-        assert [seen.span_id for seen in got.spans] == [f"{2:016x}"]
-
-
-def test_a_redirection_is_a_failure_that_is_told_as_nobody_follows_it(caplog):
-    with collecting() as (endpoint, got):
-        got.status = 307
-        collector = Collector(endpoint, "s", "p")
-        collector.take([span()])
-        wait_for(lambda: caplog.records, "the redirection to be told")
-        assert "it answers 307 and points to None" in caplog.text
+        assert told in caplog.text
         got.status = 200
         collector.take([span(2)])
         wait_for(lambda: got.spans, "the next one")
