@@ -69,6 +69,13 @@ class Machine:
         """Its public half: kind and key."""
         return " ".join((self.folder / "host_key.pub").read_text().split()[:2])
 
+    @property
+    def fingerprint(self) -> str:
+        """Of its public half."""
+        key = str(self.folder / "host_key.pub")
+        told = subprocess.run(["ssh-keygen", "-lf", key], capture_output=True, text=True, check=True)
+        return told.stdout.split()[1]
+
     def befall(self, words: str, instead: str, *, lasts: bool = False) -> None:
         """The next command with those words there fails: these lines of sh run instead of it.
 

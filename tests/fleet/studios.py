@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -13,9 +12,8 @@ from pathlib import Path
 from clusterctl.wheelhouse import read_wheelhouse
 from tests.fleet.installed import installed, prefix_of
 from tests.fleet.mac import AS_A_MAC, ON_A_MAC, Mac, a_mac
-from tests.fleet.sshd import Machine, free_port, machine
+from tests.fleet.sshd import Machine, machine
 from tests.fleet.wheels import make_light_wheelhouse
-from tests.integration.operating import Operator, operating
 
 IS_A_MAC = "import sys; 'clusterctl.cli' in sys.orig_argv and exec(open({0!r}).read())"
 ON_THE_NODE = """\
@@ -50,15 +48,13 @@ class Studio:
 
     def add_words(self, wheels: Path) -> list[str]:
         """The command by which it joins."""
-        key = str(self.machine.folder / "host_key.pub")
-        told = subprocess.run(["ssh-keygen", "-lf", key], capture_output=True, text=True, check=True).stdout
         words = {
             "--name": self.name,
             "--port": self.machine.port,
             "--identity": self.machine.identity,
             "--prefix": self.prefix,
             "--wheelhouse": wheels,
-            "--fingerprint": told.split()[1],
+            "--fingerprint": self.machine.fingerprint,
             "--supervisor": "launchd",
         }
         return ["node", "add", "127.0.0.1", *(str(word) for pair in words.items() for word in pair)]
@@ -108,15 +104,3 @@ def no_wheels(folder: Path) -> Path:
     """A wheelhouse of the version that an `installed_studio` has already, so that nothing is sent."""
     (folder / "studiofleet-0.0.0-py3-none-any.whl").touch()
     return folder
-
-
-@contextmanager
-def serving_operator() -> Iterator[Operator]:
-    """Whose gateway serves, and is reached from other machines."""
-    with operating() as operator:
-        operator.run("init", "--workers", "0", "--http", "127.0.0.1:0")
-        text = operator.home.config.read_text()
-        listen = f'listen = ["ipc", "tcp://127.0.0.1:{free_port()}"]'
-        operator.home.config.write_text(text.replace('listen = ["ipc"]', listen))
-        operator.run("up", "--wait")
-        yield operator

@@ -14,10 +14,11 @@ from clusterctl import journal
 from clusterctl.node_placing import ADD
 from clusterctl.upgrading import UPGRADE
 from protocol.wire_keys import read_allowed
-from tests.fleet.installed import installed, join
-from tests.fleet.sshd import Machine, free_port, needs_sshd
+from tests.fleet.installed import installed
+from tests.fleet.operators import fleet_of
+from tests.fleet.sshd import Machine, needs_sshd
 from tests.integration.cluster import wait_for
-from tests.integration.operating import Operator, operating
+from tests.integration.operating import Operator
 
 pytestmark = [pytest.mark.integration, needs_sshd, pytest.mark.timeout(600)]
 
@@ -43,17 +44,11 @@ def hole() -> Iterator[socket.socket]:
 @pytest.fixture
 def operator(studio: Machine, hole: socket.socket) -> Iterator[Operator]:
     """Whose fleet has one machine that answers, and studio-9, which is a black hole."""
-    with operating() as operator:
-        operator.run("init", "--workers", "0", "--http", "127.0.0.1:0")
-        text = operator.home.config.read_text()
-        listen = f'listen = ["ipc", "tcp://127.0.0.1:{free_port()}"]'
-        operator.home.config.write_text(text.replace('listen = ["ipc"]', listen))
-        join(operator, studio)
+    with fleet_of(studio) as operator:
         with operator.home.config.open("a") as file:
             file.write(
                 f'\n[[nodes]]\nname = "studio-9"\nhost = "127.0.0.1"\nport = {hole.getsockname()[1]}\n'
             )
-        operator.run("up", "--wait")
         yield operator
 
 

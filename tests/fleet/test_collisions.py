@@ -20,10 +20,11 @@ from clusterctl.nodes import Node
 from clusterctl.operations import OperationError
 from protocol.configfile import read_config
 from protocol.wire_keys import read_allowed
-from tests.fleet.installed import VERSION, join, prefix_of
-from tests.fleet.sshd import Machine, free_port, needs_sshd
+from tests.fleet.installed import VERSION, prefix_of
+from tests.fleet.operators import fleet_of
+from tests.fleet.sshd import Machine, needs_sshd
 from tests.integration.cluster import wait_for
-from tests.integration.operating import Operator, operating
+from tests.integration.operating import Operator
 
 pytestmark = [pytest.mark.integration, needs_sshd, pytest.mark.timeout(600)]
 
@@ -32,13 +33,7 @@ FAKE = ("--model", "fake-model", "--engine", "fake")
 
 @pytest.fixture(scope="module")
 def operator(studios: list[Machine]) -> Iterator[Operator]:
-    with operating() as operator:
-        operator.run("init", "--workers", "0", "--http", "127.0.0.1:0")
-        text = operator.home.config.read_text()
-        listen = f'listen = ["ipc", "tcp://127.0.0.1:{free_port()}"]'
-        operator.home.config.write_text(text.replace('listen = ["ipc"]', listen))
-        join(operator, *studios)
-        operator.run("up", "--wait")
+    with fleet_of(*studios) as operator:
         yield operator
 
 

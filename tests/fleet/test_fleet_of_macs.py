@@ -18,8 +18,9 @@ import pytest
 from clusterctl.wheelhouse import read_wheelhouse
 from protocol.addresses import models_folder
 from tests.faults.aftermath import total
+from tests.fleet.operators import fleet_of
 from tests.fleet.sshd import needs_sshd
-from tests.fleet.studios import Studio, maker_of_wheels, serving_operator, some_studios
+from tests.fleet.studios import Studio, maker_of_wheels, some_studios
 from tests.fleet.watching import processes_of
 from tests.integration.cluster import chat, wait_for
 from tests.integration.load import Load
@@ -55,7 +56,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="module")
 def operator() -> Iterator[Operator]:
-    with serving_operator() as operator:
+    with fleet_of() as operator:
         yield operator
 
 

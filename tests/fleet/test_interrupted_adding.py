@@ -14,9 +14,10 @@ import pytest
 from clusterctl import journal
 from protocol.configfile import read_config
 from protocol.wire_keys import read_allowed
-from tests.fleet.installed import join, prefix_of
-from tests.fleet.sshd import Machine, free_port, needs_sshd
-from tests.integration.operating import Operator, operating
+from tests.fleet.installed import prefix_of
+from tests.fleet.operators import fleet_of
+from tests.fleet.sshd import Machine, needs_sshd
+from tests.integration.operating import Operator
 
 pytestmark = [pytest.mark.integration, needs_sshd, pytest.mark.timeout(600)]
 
@@ -38,13 +39,7 @@ FAKE = ("--model", "slow", "--engine", "fake", "--host", "studio-2", "--wait")
 
 @pytest.fixture(scope="module")
 def operator(studios: list[Machine]) -> Iterator[Operator]:
-    with operating() as operator:
-        operator.run("init", "--workers", "0", "--http", "127.0.0.1:0")
-        text = operator.home.config.read_text()
-        listen = f'listen = ["ipc", "tcp://127.0.0.1:{free_port()}"]'
-        operator.home.config.write_text(text.replace('listen = ["ipc"]', listen))
-        join(operator, *studios)
-        operator.run("up", "--wait")
+    with fleet_of(*studios) as operator:
         yield operator
 
 

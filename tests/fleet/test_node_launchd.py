@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from clusterctl.ssh import known_hosts
+from tests.fleet.operators import fleet_of
 from tests.fleet.sshd import needs_sshd
-from tests.fleet.studios import Studio, installed_studio, no_wheels, serving_operator
+from tests.fleet.studios import Studio, installed_studio, no_wheels
 from tests.fleet.watching import processes_of
 from tests.integration import operating as operators
 from tests.integration.cluster import wait_for
@@ -55,7 +56,7 @@ def studio(wheels: Path) -> Iterator[Studio]:
 
 @pytest.fixture
 def operator() -> Iterator[Operator]:
-    with serving_operator() as operator:
+    with fleet_of() as operator:
         yield operator
 
 

@@ -7,7 +7,6 @@ import shlex
 import shutil
 import socket
 import stat
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,6 +20,8 @@ import pytest
 
 from clusterctl.ssh import known_hosts
 from protocol.wire_keys import read_allowed
+from tests.fleet.installed import prefix_of
+from tests.fleet.operators import listen_to_others
 from tests.fleet.sshd import Machine, free_port, machine, needs_sshd
 from tests.fleet.watching import processes_of, watching_processes
 from tests.fleet.wheels import make_wheelhouse
@@ -58,24 +59,8 @@ def operator() -> Iterator[Operator]:
     """With a gateway that takes workers of other machines."""
     with operating() as operator:
         operator.run("init", "--workers", "0", "--http", "127.0.0.1:0")
-        text = operator.home.config.read_text()
-        listen = f'listen = ["ipc", "tcp://127.0.0.1:{free_port()}"]'
-        operator.home.config.write_text(text.replace('listen = ["ipc"]', listen))
+        listen_to_others(operator)
         yield operator
-
-
-def prefix_of(studio: Machine) -> Path:
-    return studio.folder / "prefix"
-
-
-def fingerprint(studio: Machine) -> str:
-    shown = subprocess.run(
-        ["ssh-keygen", "-l", "-f", str(studio.folder / "host_key.pub")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return shown.stdout.split()[1]
 
 
 def add_words(studio: Machine) -> list[str]:
@@ -116,7 +101,7 @@ def test_a_machine_joins_serves_and_leaves_nothing_behind(
     add, look, add_worker, run, remove_worker, remove = (typed(c, studio, wheelhouse) for c in COMMANDS)
     prefix = prefix_of(studio)
     leave_an_installation_that_was_cut_off(prefix)
-    said = operator.run(*add, "--fingerprint", fingerprint(studio), limit_s=240)
+    said = operator.run(*add, "--fingerprint", studio.fingerprint, limit_s=240)
     assert re.search(r"studio-1 is added, with Studiofleet 0\.\d+\.\d+-[0-9a-f]{8} in ", said)
     assert known_hosts(operator.home).read_text() == f"studio-1 {studio.host_key}\n"
     assert "unchanged: studio-1" in operator.run(*add)
@@ -196,11 +181,11 @@ def test_a_machine_with_another_host_key_is_not_taken_in(
     said = operator.run(
         *add_words(studio), "--wheelhouse", str(wheelhouse), "--fingerprint", "SHA256:other", code=3
     )
-    assert f"has the fingerprint {fingerprint(studio)}, not SHA256:other" in said
+    assert f"has the fingerprint {studio.fingerprint}, not SHA256:other" in said
     said = operator.run(
         *add_words(studio), "--wheelhouse", str(wheelhouse), code=1
     )  # nobody answers the question
-    assert f"has the fingerprint {fingerprint(studio)}" in said
+    assert f"has the fingerprint {studio.fingerprint}" in said
     assert operator.home.config.read_text() == before
     assert not known_hosts(operator.home).exists()
     assert not prefix_of(studio).exists()
@@ -210,7 +195,7 @@ def test_a_folder_that_is_not_ours_is_left_alone(operator: Operator, studio: Mac
     theirs = studio.folder / "prefix" / "theirs"
     theirs.mkdir(parents=True)
     said = operator.run(
-        *add_words(studio), "--wheelhouse", str(wheelhouse), "--fingerprint", fingerprint(studio), code=3
+        *add_words(studio), "--wheelhouse", str(wheelhouse), "--fingerprint", studio.fingerprint, code=3
     )
     assert "has other things in it; give another folder" in said
     assert known_hosts(operator.home).read_text() == ""

@@ -19,7 +19,8 @@ import pytest
 
 from tests.clusterctl.hub_double import hub_of
 from tests.clusterctl.test_model_commands import CONFIG
-from tests.fleet.sshd import free_port, needs_sshd
+from tests.fleet.operators import listen_to_others
+from tests.fleet.sshd import needs_sshd
 from tests.fleet.studios import Studio, maker_of_wheels, some_studios
 from tests.integration.cluster import chat
 from tests.integration.operating import Operator, operating
@@ -128,9 +129,7 @@ def test_three_macs_serve_a_model_and_are_operated(operator: Operator, studios: 
     for line in BLOCK:
         operator.run(*typed(line, studios, wheels), limit_s=300)
         if line.startswith("clusterctl init"):
-            text = operator.home.config.read_text()
-            listen = f'listen = ["ipc", "tcp://127.0.0.1:{free_port()}"]'
-            operator.home.config.write_text(text.replace('listen = ["ipc"]', listen))
+            listen_to_others(operator)
     assert {w["node"] for w in operator.status()["workers"]} == {it.name for it in studios}
 
     url, headers = f"{operator.url()}/v1/chat/completions", {"x-request-id": "of-the-page"}

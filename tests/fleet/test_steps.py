@@ -20,11 +20,12 @@ import pytest
 from clusterctl import journal
 from protocol.wire_keys import allowed_path, read_allowed
 from tests.faults.small_model import make_model
-from tests.fleet.installed import installed, join, prefix_of
+from tests.fleet.installed import installed, prefix_of
+from tests.fleet.operators import fleet_of
 from tests.fleet.sometimes import CANNOT_ANSWER, CANNOT_LOAD, ENGINE
-from tests.fleet.sshd import COMMAND, CUT, Machine, free_port, needs_sshd
+from tests.fleet.sshd import COMMAND, CUT, Machine, needs_sshd
 from tests.integration.cluster import wait_for
-from tests.integration.operating import Operator, operating
+from tests.integration.operating import Operator
 
 pytestmark = [pytest.mark.integration, needs_sshd, pytest.mark.timeout(600)]
 
@@ -235,13 +236,7 @@ def scene() -> Iterator[Scene]:
         models = prefix_of(studio) / "models"
         make_model(models / "org" / "small")
         (models / "sometimes").mkdir()
-        with operating() as operator:
-            operator.run("init", "--workers", "0", "--http", "127.0.0.1:0")
-            text = operator.home.config.read_text()
-            listen = f'listen = ["ipc", "tcp://127.0.0.1:{free_port()}"]'
-            operator.home.config.write_text(text.replace('listen = ["ipc"]', listen))
-            join(operator, studio)
-            operator.run("up", "--wait")
+        with fleet_of(studio) as operator:
             operator.run("add-worker", *FAKE, "--host", "studio-2", "--id", "first", "--wait", limit_s=300)
             yield Scene(operator, studio)
 

@@ -17,8 +17,9 @@ import pytest
 
 from clusterctl import journal
 from protocol.wire_keys import read_allowed
+from tests.fleet.operators import fleet_of
 from tests.fleet.sshd import needs_sshd
-from tests.fleet.studios import Studio, installed_studio, no_wheels, serving_operator
+from tests.fleet.studios import Studio, installed_studio, no_wheels
 from tests.integration.operating import Operator
 
 pytestmark = [
@@ -56,7 +57,7 @@ FAULTS = (
 
 @pytest.fixture(scope="module")
 def operator() -> Iterator[Operator]:
-    with serving_operator() as operator:
+    with fleet_of() as operator:
         yield operator
 
 

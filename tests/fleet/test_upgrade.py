@@ -16,12 +16,13 @@ from clusterctl.wheelhouse import read_wheelhouse
 from protocol import __version__
 from protocol.keys import read_admin_key
 from tests.faults.aftermath import total
-from tests.fleet.installed import join, prefix_of, put_version
+from tests.fleet.installed import prefix_of, put_version
+from tests.fleet.operators import fleet_of
 from tests.fleet.sshd import Machine, free_port, needs_sshd
 from tests.fleet.wheels import make_light_wheelhouse
 from tests.integration.cluster import chat, script, wait_for
 from tests.integration.load import Load
-from tests.integration.operating import Operator, operating
+from tests.integration.operating import Operator
 
 pytestmark = [pytest.mark.integration, needs_sshd, pytest.mark.timeout(600)]
 
@@ -43,13 +44,7 @@ def operator(studios: list[Machine]) -> Iterator[Operator]:
         current = prefix_of(studio) / "current"
         current.unlink()
         current.symlink_to(f"versions/{OLD}")
-    with operating() as operator:
-        operator.run("init", "--workers", "0", "--http", "127.0.0.1:0")
-        text = operator.home.config.read_text()
-        listen = f'listen = ["ipc", "tcp://127.0.0.1:{free_port()}"]'
-        operator.home.config.write_text(text.replace('listen = ["ipc"]', listen))
-        join(operator, *studios)
-        operator.run("up", "--wait")
+    with fleet_of(*studios) as operator:
         for worker_id, node in NODES.items():
             operator.run("add-worker", *FAKE, "--id", worker_id, "--host", node, limit_s=240)
         for worker_id in NODES:
