@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,7 @@ class Children:
         log = self._home.log(spec.id)
         _rotate(log, config)
         self._log_sizes[spec.id] = size_of(log)
-        environ = child_environment(spec, config, self.environ, available_cores())
+        environ = child_environment(spec, config, self.environ, available_cores(), sys.platform)
         self._mark(spec)
         child = launch(self._command(spec, self._config_file), environ, self._home.path, log)
         self._children[spec.id] = child

@@ -14,6 +14,9 @@ from clusterctl.supervision import Kind, Spec
 from protocol.addresses import Home, models_folder
 from protocol.config import ClusterConfig, WorkerConfig
 
+HUGE_PAGES = "glibc.malloc.hugetlb=1"
+"""glibc reads it before a program's first instruction; musl passes over it."""
+
 
 def specs_of(config: ClusterConfig) -> list[Spec]:
     """One spec for each process of the configuration, gateways first."""
@@ -78,11 +81,18 @@ def available_cores() -> int:
 
 
 def child_environment(
-    spec: Spec, config: ClusterConfig, environ: Mapping[str, str], cores: int
+    spec: Spec, config: ClusterConfig, environ: Mapping[str, str], cores: int, platform: str
 ) -> dict[str, str]:
-    """What the process finds in its environment: the cores are shared out among the workers that compute."""
+    """What the process finds in its environment; what is in `environ` stays.
+
+    The cores are shared out among the workers that compute; on Linux, a model lies in huge pages.
+    """
     child = dict(environ)
-    computing = sum(worker.engine in ("batched", "vision") for worker in config.local_workers)
-    if spec.kind is Kind.WORKER and computing:
+    if spec.kind is not Kind.WORKER:
+        return child
+    engines = {worker.id: worker.engine for worker in config.local_workers}
+    if computing := sum(engine in ("batched", "vision") for engine in engines.values()):
         child.setdefault("OPENBLAS_NUM_THREADS", str(max(1, cores // computing)))
+    if platform == "linux" and engines.get(spec.id, "fake") != "fake":
+        child.setdefault("GLIBC_TUNABLES", HUGE_PAGES)
     return child

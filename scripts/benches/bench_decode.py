@@ -21,6 +21,8 @@ import httpx
 from measure import compare, machine
 from servers import BENCHES, PATIENCE_S, Cluster, Processes, processes
 
+from clusterctl.launching import HUGE_PAGES
+
 EMBEDDED = 'model = "embedded"\nprefix_cache_mb = 0\nmax_num_seqs = 16'
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 WORDS = ("sea", "wood", "town", "ship", "lamp", "river", "stone", "bread", "horse", "winter", "garden")
@@ -86,7 +88,8 @@ class Bare:
     def __init__(self, model: Path, owned: Processes, cores: set[int] | None) -> None:
         command = [sys.executable, "-P", str(BENCHES / "baselines" / "bare_batch.py"), str(model)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self._process = owned.start(command, cores, ONE_THREAD, **pipes)
+        environ = {**ONE_THREAD, "GLIBC_TUNABLES": HUGE_PAGES}  # as the worker has it
+        self._process = owned.start(command, cores, environ, **pipes)
 
     def speed(self, conversations: list[list[dict[str, str]]], tokens: int) -> float:
         """Tokens per second, in its own reckoning."""

@@ -15,6 +15,10 @@ from pathlib import Path
 
 import httpx
 
+from clusterctl.launching import available_cores, child_environment, command_of, specs_of
+from clusterctl.supervision import Spec
+from protocol.configfile import read_config
+
 BENCHES = Path(__file__).resolve().parent
 PATIENCE_S = 60.0
 CONFIG = """version = 1
@@ -86,15 +90,16 @@ class Cluster:
         engines = [engine] if isinstance(engine, str) else engine
         tables = {f"w-{number}": lines for number, lines in enumerate(engines, 1)}
         config.write_text(CONFIG + "".join(f'[[workers]]\nid = "{i}"\n{t}\n' for i, t in tables.items()))
-        environ = {"STUDIOFLEET_HOME": str(home), **(environ or {})}
+        parsed = read_config(config)
+        environ = {**os.environ, "STUDIOFLEET_HOME": str(home), **(environ or {})}
 
-        def command(kind: str, process_id: str) -> list[str]:
-            return [sys.executable, "-P", "-m", kind, "--config", str(config), "--id", process_id]
+        def start(spec: Spec, cores: set[int] | None) -> subprocess.Popen[bytes]:
+            child = child_environment(spec, parsed, environ, available_cores(), sys.platform)
+            return owned.start(command_of(spec, config), cores, child, cwd=home)
 
-        self.gateway = owned.start(command("gateway", "gw"), gateway_cores, environ, cwd=home)
-        self.workers = [
-            owned.start(command("worker", each), worker_cores, environ, cwd=home) for each in tables
-        ]
+        gateway, *workers = specs_of(parsed)
+        self.gateway = start(gateway, gateway_cores)
+        self.workers = [start(worker, worker_cores) for worker in workers]
         self.worker = self.workers[0]
         self.url = wait_for_text(home / "run" / "gw.url", self.gateway)
         deadline = time.monotonic() + PATIENCE_S

@@ -1,10 +1,17 @@
+import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from clusterctl.launching import child_environment, command_of, settled_environment, specs_of, whole_digest
+from clusterctl.launching import (
+    HUGE_PAGES,
+    child_environment,
+    command_of,
+    settled_environment,
+    specs_of,
+    whole_digest,
+)
 from clusterctl.supervision import Kind
 from protocol.addresses import Home
 from protocol.config import parse
@@ -72,18 +79,41 @@ def test_the_environment_means_the_same_in_another_folder():
 )
 def test_the_cores_are_shared_among_the_workers_that_compute(engines, cores, threads):
     of = config(*(worker(f"w{i}", engine=engine) for i, engine in enumerate(engines)))
-    assert child_environment(spec(of, "w0"), of, {}, cores)["OPENBLAS_NUM_THREADS"] == threads
+    assert child_environment(spec(of, "w0"), of, {}, cores, "linux")["OPENBLAS_NUM_THREADS"] == threads
 
 
 def test_the_operators_own_setting_wins():
     of = config(worker("a"))
-    environ = {"OPENBLAS_NUM_THREADS": "3"}
-    assert child_environment(spec(of, "a"), of, environ, 8) == environ
+    environ = {"OPENBLAS_NUM_THREADS": "3", "GLIBC_TUNABLES": "glibc.malloc.arena_max=2"}
+    assert child_environment(spec(of, "a"), of, environ, 8, "linux") == environ
 
 
-def test_the_gateway_gets_no_threads():
+@pytest.mark.parametrize("engine", ["batched", "serial", "embeddings"])
+def test_on_linux_models_lie_in_huge_pages(engine):
+    of = config(worker("a", engine=engine))
+    assert child_environment(spec(of, "a"), of, {}, 8, "linux")["GLIBC_TUNABLES"] == HUGE_PAGES
+    assert "GLIBC_TUNABLES" not in child_environment(spec(of, "a"), of, {}, 8, "darwin")
+
+
+def test_what_has_no_model_lies_in_small_pages():
+    of = config(worker("a", engine="fake"))
+    assert child_environment(spec(of, "a"), of, {"A": "1"}, 8, "linux") == {"A": "1"}
+
+
+def test_the_gateway_gets_neither_threads_nor_pages():
     of = config(worker("a"))
-    assert child_environment(replace(spec(of, "g")), of, {"A": "1"}, 8) == {"A": "1"}
+    assert child_environment(spec(of, "g"), of, {"A": "1"}, 8, "linux") == {"A": "1"}
+
+
+def test_glibc_takes_the_setting():
+    """A name that it does not know is passed over without a word."""
+    loader = next(Path("/").glob("lib*/ld-linux-*.so.*"), None)
+    if sys.platform != "linux" or loader is None:
+        pytest.skip("no glibc")
+    told = subprocess.run(
+        [loader, "--list-tunables"], env={"GLIBC_TUNABLES": HUGE_PAGES}, capture_output=True, check=False
+    )
+    assert b"glibc.malloc.hugetlb: 0x1 " in told.stdout
 
 
 def test_what_only_gateways_read_changes_nothing_for_workers():
