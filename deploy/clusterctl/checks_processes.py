@@ -19,12 +19,12 @@ def _supervisor(facts: Facts) -> Iterator[Found]:
     if home.alive:
         names = ", ".join(sorted(home.alive))
         yield Found(f"{names}: running without a supervisor; who ends is not started again", "clusterctl up")
-    else:
+    elif home.has_to_run:
         yield Found("nothing of this home runs", "clusterctl up --wait")
 
 
 def _boot(facts: Facts) -> Iterator[Found]:
-    if facts.machine.boot_unit is False and facts.home.config is not None:
+    if facts.machine.boot_unit is False and facts.home.has_to_run:
         yield Found(
             "nothing is started at boot: after a reboot the cluster stays down", "clusterctl boot install"
         )

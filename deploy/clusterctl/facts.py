@@ -147,6 +147,11 @@ class Installation:
     """Gateways that workers, by id, do not reach, as they logged it."""
     clocks: tuple[Clock, ...] = ()
 
+    @property
+    def has_to_run(self) -> bool:
+        """Whether the configuration has anything for this machine."""
+        return self.config is not None and bool(self.config.local_gateways or self.config.local_workers)
+
 
 @dataclass(frozen=True)
 class Facts:

@@ -34,7 +34,7 @@ def read_facts(
     try:
         config = read_config(config_file)
     except ConfigError as fault:
-        error = str(fault)
+        error = "" if _is_idle_node(home, config_file) else str(fault)
     models = models_folder(environ)
     machine = read_machine(runner, _questions(home, config, models, now))
     installation = Installation(
@@ -54,6 +54,12 @@ def read_facts(
         **_processes(home, config_file, config, machine),
     )
     return Facts(now=now, user_folder=Path.home(), machine=machine, home=installation)
+
+
+def _is_idle_node(home: Home, config_file: Path) -> bool:
+    """Whether `node add` made it, and it was told nothing as it has no worker: then nothing has to run."""
+    made = (home.path.parent / "etc" / "studiofleet-node").exists()
+    return made and config_file == home.config and not config_file.exists()
 
 
 def _questions(home: Home, config: ClusterConfig | None, models: Path, now: datetime) -> Questions:

@@ -106,6 +106,8 @@ def test_a_machine_joins_serves_and_leaves_nothing_behind(
     assert known_hosts(operator.home).read_text() == f"studio-1 {studio.host_key}\n"
     assert "unchanged: studio-1" in operator.run(*add)
     assert [path.name[0] for path in (prefix / "versions").iterdir()] == ["0"]
+    doctor = ("node", "run", "studio-1", "doctor")
+    assert "nothing is wrong" in operator.run(*doctor)  # it was told nothing yet
     before = operator.home.config.read_text()
 
     assert "does not reach tcp://127.0.0.1" in operator.run(*add_worker[:-1], code=3)
@@ -135,7 +137,7 @@ def test_a_machine_joins_serves_and_leaves_nothing_behind(
     wait_for(lambda: operator.worker(WORKER)["pid"] not in (*pids, None), "it to be started again there")
     assert WORKER in operator.run("node", "run", "studio-1", "logs", WORKER)
     assert str(prefix / "state") in operator.run("node", "run", "studio-1", "boot", "show", "--daemon")
-    assert "nothing is wrong" in operator.run("node", "run", "studio-1", "doctor")
+    assert "nothing is wrong" in operator.run(*doctor)
     assert "nothing is wrong" in operator.run("doctor")
 
     key = prefix / "etc" / "keys" / "wire" / f"{WORKER}.key"
@@ -156,6 +158,7 @@ def test_a_machine_joins_serves_and_leaves_nothing_behind(
     assert f"has the workers {WORKER}; remove them first" in operator.run(*remove, code=3)
 
     operator.run(*remove_worker, limit_s=240)
+    assert "nothing is wrong" in operator.run(*doctor)
     assert not key.exists()
     assert read_allowed(operator.home).keys == {}
     assert operator.home.config.read_text().rstrip() == before.rstrip()
