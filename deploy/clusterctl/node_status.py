@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import msgspec
 
@@ -18,17 +18,34 @@ from protocol.config import ClusterConfig
 from protocol.states import WorkerState
 
 _AT_ONCE = 16
+_SOON_S = 1.0
 _SAID_THERE = (WorkerState.PARKED, WorkerState.FAILED, WorkerState.STOPPED)
 
 
-def with_witnesses(home: Home, config: ClusterConfig, status: ClusterStatus) -> ClusterStatus:
-    """With the word of their machines for workers that are connected to no gateway; all are asked at once."""
+def with_witnesses(home: Home, config: ClusterConfig, status: ClusterStatus) -> Iterator[ClusterStatus]:
+    """With the word of their machines for workers that are connected to no gateway; all are asked at once.
+
+    Twice where a machine takes longer: what is known within a second, then all of it.
+    """
     away = {worker.node for worker in status.workers if worker.node != LOCAL and worker.detail == AWAY}
     nodes = [Node(entry, home) for entry in config.nodes if entry.name in away]
     if not nodes:
-        return status
+        yield status
+        return
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        told = dict(zip((node.name for node in nodes), pool.map(_ask, nodes), strict=True))
+        asked = {node.name: pool.submit(_ask, node) for node in nodes}
+        if late := wait(asked.values(), _SOON_S).not_done:
+            yield _picture(
+                status,
+                {
+                    name: f"{name} has not answered yet" if answer in late else answer.result()
+                    for name, answer in asked.items()
+                },
+            )
+        yield _picture(status, {name: answer.result() for name, answer in asked.items()})
+
+
+def _picture(status: ClusterStatus, told: Mapping[str, Iterable[Witness] | str]) -> ClusterStatus:
     workers = (_told(worker, told.get(worker.node, ())) for worker in status.workers)
     return msgspec.structs.replace(status, workers=tuple(workers))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -12,8 +14,8 @@ from clusterctl import admin, live, operations, output
 from clusterctl.node_status import with_witnesses
 from clusterctl.options import config_option, json_option, places, reported, taught
 from clusterctl.status import ClusterStatus
-from clusterctl.status_view import status_view
-from clusterctl.tables import console
+from clusterctl.status_view import remarks, status_view
+from clusterctl.tables import console, plain
 from clusterctl.top_view import Speeds, top_view
 from protocol.config_errors import ConfigError
 from protocol.configfile import read_config
@@ -50,20 +52,33 @@ def status(
 ) -> None:
     """Show what runs, and how it goes. Succeeds whenever it could look.
 
+    A machine of a worker that is not reached holds up nothing: why is told beneath, once it is known.
     --watch draws in place; where the output is no terminal, one picture follows the other. It asks the
     gateways only: why a machine of a worker is not reached is told without --watch.
     """
     fleet = _Fleet(config_file)
     if not watch:
-        found = with_witnesses(fleet.home, fleet.config, fleet.status())
+        pictures = with_witnesses(fleet.home, fleet.config, fleet.status())
         if as_json:
+            *_, found = pictures
             output.show_json(found)
         else:
-            console().print(status_view(found))
+            _show(pictures)
     elif as_json:
         raise click.UsageError("--json is told once: leave out --watch, and ask as often as you like")
     else:
         live.watch(lambda _to: status_view(fleet.status()), interval_s, count, whole_screen=False)
+
+
+def _show(pictures: Iterator[ClusterStatus]) -> None:
+    """The first one, and of the next what is new in it."""
+    first = next(pictures)
+    console().print(status_view(first))
+    sys.stdout.flush()
+    for later in pictures:
+        for line in remarks(later):
+            if line not in remarks(first):
+                console().print(plain(line))
 
 
 @click.command(

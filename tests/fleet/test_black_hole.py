@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import socket
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,44 @@ def test_fc_102_a_machine_that_does_not_answer_holds_up_nobody(operator: Operato
     assert "far-9" not in operator.home.config.read_text()
     assert read_allowed(operator.home).keys == {}
     assert journal.interrupted(operator.home) == []
+
+
+@pytest.fixture
+def dropping() -> Iterator[int]:
+    """A port at which packets are dropped: whoever connects hangs."""
+    with ExitStack() as stack:
+        full = stack.enter_context(socket.socket())
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):
+            caller = stack.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(full.getsockname())
+        yield full.getsockname()[1]
+
+
+@pytest.mark.parametrize("command", ["status", "plan", "node list"])
+def test_fc_102_what_the_others_answer_is_shown_before_a_dead_one_is_given_up(
+    studio: Machine, dropping: int, command: str
+):
+    with fleet_of(studio) as operator:
+        with operator.home.config.open("a") as file:
+            file.write(f'\n[[nodes]]\nname = "studio-9"\nhost = "127.0.0.1"\nport = {dropping}\n')
+            for worker_id, node in (("far-1", "studio-2"), ("far-9", "studio-9")):
+                file.write(f'\n[[workers]]\nid = "{worker_id}"\nmodel = "fake-model"\n')
+                file.write(f'engine = "fake"\nnode = "{node}"\n')
+        begun, arrived = time.monotonic(), {}
+        with operator.begin(*command.split()) as looking:
+            assert looking.stdout is not None
+            for line in looking.stdout:
+                arrived[line] = time.monotonic() - begun
+        said = "".join(arrived)
+        assert "it does not answer; check that it is on" in said
+        assert looking.returncode == (6 if command == "plan" else 0), said
+        of_others = next(at for line, at in arrived.items() if "far-1" in line or "studio-2" in line)
+        dead = next(at for line, at in arrived.items() if "does not answer" in line)
+        assert of_others < dead - 1.5, said  # ssh gives it up after 5 s
+        assert dead < 50, said
 
 
 def test_fc_102_what_was_cut_off_on_such_a_machine_waits_for_its_own_commands(
